@@ -1,0 +1,68 @@
+"""Settings of the product itself: models, chunks, search, reading. Unknown keys are refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+
+class Branch(BaseModel):
+    """A part of the settings tree."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ModelSettings(Branch):
+    """One served model. `None` means: as the model's own files or the device say."""
+
+    model: str = Field(description="A packaged model's name, a local folder, or a hub id.")
+    revision: str | None = Field(None, description="Revision of a hub model.")
+    served_id: str | None = Field(None, description="The id clients use; the model's name by default.")
+    aliases: tuple[str, ...] = Field((), description="Further ids that clients may use for it.")
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    engine: Literal["auto", "torch", "onnx"] = Field("auto", description="auto: ONNX where the CPU model is ONNX.")
+    dtype: Literal["auto", "float32", "float16", "bfloat16"] = "auto"
+    max_tokens: int | None = Field(None, ge=8, description="Window in tokens; at most the model's own.")
+    threads: int | None = Field(None, ge=1, description="CPU cores to use; those assigned to the replica by default.")
+    query_prefix: str | None = None
+    passage_prefix: str | None = None
+    max_batch_items: int = Field(256, ge=1, description="How many waiting texts a batch is chosen from.")
+    max_batch_tokens: int | None = Field(None, ge=8, description="Tokens in one forward pass, padding included.")
+    max_queued: int = Field(2048, ge=1, description="Texts that may wait; beyond, callers get 429.")
+    cache_dir: Path | None = Field(None, description="Where packaged models are unpacked and hub models are kept.")
+
+
+class ChunkSettings(Branch):
+    """How files are cut where the caller does not say. Defaults are OpenAI's."""
+
+    max_chunk_size_tokens: int = Field(800, ge=100, le=4096)
+    chunk_overlap_tokens: int = Field(400, ge=0)
+
+    @model_validator(mode="after")
+    def _overlap_at_most_half(self) -> ChunkSettings:
+        if self.chunk_overlap_tokens * 2 > self.max_chunk_size_tokens:
+            raise ValueError(
+                f"chunk_overlap_tokens ({self.chunk_overlap_tokens}) may be at most half of "
+                f"max_chunk_size_tokens ({self.max_chunk_size_tokens})"
+            )
+        return self
+
+
+class SearchSettings(Branch):
+    """How a search is answered where the caller does not say."""
+
+    ranker: Literal["auto", "none"] = Field("auto", description="auto: rerank where a reranker is served.")
+    candidates: int = Field(20, ge=1, le=1000, description="How many chunks are reranked (at least those asked for).")
+    rerank_max_tokens: int | None = Field(None, ge=16, description="Tokens of a chunk that the reranker reads.")
+
+
+class ReaderSettings(Branch):
+    """Limits within which a document is read, in a process of its own."""
+
+    max_seconds: float = Field(60.0, gt=0, description="Wall time for one document.")
+    max_memory_mb: int = Field(2048, ge=256, description="Address space of the reading process.")
+    max_pages: int = Field(10_000, ge=1)
+    max_characters: int = Field(50_000_000, ge=1, description="Text that one document may yield.")
+    processes: int = Field(2, ge=1, description="Documents read at once by one ingestor.")
