@@ -9,7 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Generic, TypeVar
 
 from rag.errors import ModelFailed, Overloaded, RagError
@@ -55,6 +55,10 @@ class BatcherStats:
     @property
     def mean_batch_items(self) -> float:
         return self.items / self.batches if self.batches else 0.0
+
+    def as_numbers(self) -> dict[str, float]:
+        """By name, for metrics."""
+        return {name: float(value) for name, value in asdict(self).items()}
 
 
 @dataclass(slots=True, eq=False)

@@ -1,0 +1,33 @@
+"""The deployment that reads, cuts and embeds files."""
+
+from __future__ import annotations
+
+from ray.serve.handle import DeploymentHandle
+
+from deployments.clients import RemoteEmbedder
+from deployments.settings import Settings
+from rag.ingest import IngestPipeline
+from rag.models.registry import load_tokenizer
+from rag.reader import Reader
+from rag.types import IngestedFile, IngestJob
+from storage.blobs import DirectoryBlobs
+from storage.layout import ShardLayout
+
+
+class IngestorDeployment:
+    """One replica: a few reading processes, no state."""
+
+    def __init__(self, settings: Settings, embedder: DeploymentHandle) -> None:
+        self._reader = Reader(settings.reader)
+        self._pipeline = IngestPipeline(
+            self._reader,
+            DirectoryBlobs(ShardLayout(settings.data_dir).blobs),
+            load_tokenizer(settings.embedder),
+            RemoteEmbedder(embedder),
+        )
+
+    async def ingest(self, job: IngestJob) -> IngestedFile:
+        return await self._pipeline.ingest(job)
+
+    async def __del__(self) -> None:
+        await self._reader.close()
