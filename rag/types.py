@@ -190,6 +190,11 @@ class VectorStoreRecord:
     file_counts: FileCounts = FileCounts()
     usage_bytes: int = 0
 
+    @property
+    def expires_at(self) -> int | None:
+        """When it expires unless it is used before; None for never."""
+        return None if self.expires_after_days is None else self.last_active_at + self.expires_after_days * 86_400
+
 
 @dataclass(frozen=True, slots=True)
 class FileError:
