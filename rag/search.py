@@ -1,0 +1,221 @@
+"""One search: look up the stores and embed the queries, find candidates, rerank, cut."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from rag.errors import InvalidRequest, ModelFailed, ModelMismatch, Retryable, StoreUnavailable
+from rag.filters import Filter
+from rag.protocols import Embedder, Reranker, VectorStores
+from rag.settings import SearchSettings
+from rag.types import Float32, Hit, Kind, ModelInfo, SearchResult, VectorStoreRecord
+
+MAX_QUERIES = 16
+MAX_LIMIT = 50
+DEFAULT_LIMIT = 10
+AUTOMATIC_RANKERS = ("auto", "default-2024-11-15")
+FUSION_RANKERS = ("rrf", "weighted", "normalized")
+
+A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
+
+
+@dataclass(frozen=True, slots=True)
+class SearchRequest:
+    """What to find, and where. `ranker` None means: as the settings say."""
+
+    store_ids: tuple[str, ...]
+    queries: tuple[str, ...]
+    limit: int = DEFAULT_LIMIT
+    where: Filter | None = None
+    ranker: str | None = None
+    score_threshold: float = 0.0
+    rewrite_query: bool = False
+
+    def __post_init__(self) -> None:
+        """Raises InvalidRequest, naming the field as it is called on the wire."""
+        if not 1 <= len(self.queries) <= MAX_QUERIES:
+            raise _invalid(f"Expected 1 to {MAX_QUERIES} queries; got {len(self.queries)}.", "query")
+        if not all(self.queries):
+            raise _invalid("A query is empty.", "query")
+        if not 1 <= self.limit <= MAX_LIMIT:
+            raise _invalid(f"Expected 1 to {MAX_LIMIT} results; got {self.limit}.", "max_num_results")
+        if not 0.0 <= self.score_threshold <= 1.0:
+            raise _invalid(f"Expected 0 to 1; got {self.score_threshold}.", "ranking_options.score_threshold")
+
+
+class SearchPipeline:
+    """Answers searches from an embedder, a reranker where there is one, and the stores."""
+
+    def __init__(
+        self,
+        embedder: Embedder,
+        reranker: Reranker | None,
+        stores: VectorStores,
+        settings: SearchSettings | None = None,
+        *,
+        reranker_aliases: Sequence[str] = (),
+    ) -> None:
+        self._embedder = embedder
+        self._reranker = reranker
+        self._stores = stores
+        self._settings = settings or SearchSettings()
+        self._reranker_aliases = frozenset(reranker_aliases)
+
+    async def search(self, owner: str, request: SearchRequest) -> SearchResult:
+        """One ranking over all the stores, cut once. `timings` has the stages embed, search and rerank.
+
+        Raises:
+            InvalidRequest: an unknown ranker, or an expired store.
+            NotFound: a store that the owner does not have.
+            ModelMismatch: a store was filled with another embedding model than the one served.
+            StoreUnavailable: the reranker was asked for by name and gave no answer.
+        """
+        reranker, by_name = await self._choose_reranker(request.ranker)
+        clock = _Clock()
+        notes = {"X-Rewrite-Query": "unavailable"} if request.rewrite_query else {}
+        with clock.stage("embed"):
+            store_ids, vectors, truncated = await self._prepare(owner, request)
+        if truncated:
+            notes["X-Query-Truncated"] = "true"
+        with clock.stage("search"):
+            wanted = max(request.limit, self._settings.candidates) if reranker else request.limit
+            hits = await self._candidates(owner, store_ids, vectors, request.where, wanted)
+        if reranker and hits:
+            with clock.stage("rerank"):
+                hits, note = await self._rerank(reranker, request.queries, hits, by_name=by_name)
+            if note:
+                notes["X-Rerank"] = note
+        kept = [hit for hit in hits if hit.score >= request.score_threshold][: request.limit]
+        return SearchResult(tuple(kept), request.queries, clock.seconds, notes)
+
+    async def _choose_reranker(self, ranker: str | None) -> tuple[Reranker | None, bool]:
+        """The reranker to use, and whether it was asked for by its own name."""
+        ranker = ranker or self._settings.ranker
+        if ranker == "none":
+            return None, False
+        if ranker in AUTOMATIC_RANKERS:
+            return self._reranker, False
+        if ranker in FUSION_RANKERS:
+            message = f"The ranker '{ranker}' fuses vector and keyword search, which is not available here."
+            raise _invalid(message, "ranking_options.ranker")
+        served = (await self._reranker.info()).id if self._reranker else None
+        if ranker == served or ranker in self._reranker_aliases:
+            return self._reranker, True
+        expected = ["none", *AUTOMATIC_RANKERS, *([served] if served else [])]
+        raise _invalid(f"Unknown ranker '{ranker}'. Expected one of: {', '.join(expected)}.", "ranking_options.ranker")
+
+    async def _prepare(self, owner: str, request: SearchRequest) -> tuple[list[str], Float32, bool]:
+        """The stores' ids once each, the queries' vectors, and whether a query was cut."""
+        store_ids = list(dict.fromkeys(request.store_ids))
+        lookup = asyncio.gather(*(self._stores.get_store(owner, store_id) for store_id in store_ids))
+        records, info, (vectors, truncated) = await _all_three(lookup, self._embedder.info(), self._embed(request))
+        for record in records:
+            _check_store(record, info)
+        return store_ids, vectors, truncated
+
+    async def _embed(self, request: SearchRequest) -> tuple[Float32, bool]:
+        try:
+            return (await self._embedder.embed(request.queries, kind=Kind.QUERY)).dense, False
+        except InvalidRequest:
+            # Too long for the window: cut, and say so. Only then, since counts of cut texts do not tell.
+            return (await self._embedder.embed(request.queries, kind=Kind.QUERY, truncate=True)).dense, True
+
+    async def _candidates(
+        self, owner: str, store_ids: Sequence[str], vectors: Float32, where: Filter | None, limit: int
+    ) -> list[Hit]:
+        searches = (self._stores.search(owner, store_id, vectors, limit=limit, where=where) for store_id in store_ids)
+        found = await asyncio.gather(*searches)
+        return _ranked(hit for hits in found for hit in hits)[:limit]
+
+    async def _rerank(
+        self, reranker: Reranker, queries: Sequence[str], hits: list[Hit], *, by_name: bool
+    ) -> tuple[list[Hit], str | None]:
+        """The hits by relevance; or as they were, with the reason, where the reranker fails and was not named."""
+        try:
+            return await self._scored(reranker, queries, hits), None
+        except InvalidRequest:
+            if by_name:
+                raise
+            return hits, "skipped-query-too-long"
+        except (Retryable, ModelFailed) as error:
+            if not by_name:
+                return hits, "unavailable"
+            if isinstance(error, Retryable):
+                raise
+            raise StoreUnavailable(f"The reranker gave no answer: {error.message}") from error
+
+    async def _scored(self, reranker: Reranker, queries: Sequence[str], hits: list[Hit]) -> list[Hit]:
+        """Each query scores the hits that match it best."""
+        groups: dict[int, list[Hit]] = {}
+        for hit in hits:
+            groups.setdefault(hit.query_index, []).append(hit)
+        limit = self._settings.rerank_max_tokens
+        calls = (
+            reranker.rerank(queries[index], [hit.chunk.text for hit in group], max_tokens_per_passage=limit)
+            for index, group in groups.items()
+        )
+        scores = await asyncio.gather(*calls)
+        return _ranked(
+            replace(hit, score=score)
+            for group, answer in zip(groups.values(), scores, strict=True)
+            for hit, score in zip(group, answer.values.tolist(), strict=True)
+        )
+
+
+class _Clock:
+    """Seconds by stage."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        started = time.perf_counter()
+        yield
+        self.seconds[name] = time.perf_counter() - started
+
+
+def _ranked(hits: Iterable[Hit]) -> list[Hit]:
+    return sorted(hits, key=lambda hit: (-hit.score, hit.chunk_id, hit.store_id))
+
+
+def _check_store(record: VectorStoreRecord, info: ModelInfo) -> None:
+    if record.expires_at is not None and record.expires_at <= time.time():
+        message = f"The vector store '{record.id}' has expired: it was not used for {record.expires_after_days} days."
+        raise InvalidRequest(message, "vector_store_id", "vector_store_expired")
+    stamped = record.model
+    if (stamped.id, stamped.revision, stamped.dimension) != (info.id, info.revision, info.dimension):
+        raise ModelMismatch(
+            f"The vector store '{record.id}' was filled with {_name(stamped)}, but {_name(info)} is served. "
+            "Serve that model again, or add the files to a new store.",
+            "vector_store_id",
+            "model_mismatch",
+        )
+
+
+def _name(info: ModelInfo) -> str:
+    return f"'{info.id}' (revision {info.revision}, {info.dimension} dimensions)"
+
+
+async def _all_three(first: Awaitable[A], second: Awaitable[B], third: Awaitable[C]) -> tuple[A, B, C]:
+    """The results of three that run at once; the earliest argument that failed decides the error."""
+    results = await asyncio.gather(first, second, third, return_exceptions=True)
+    one, two, three = results
+    if isinstance(one, BaseException):
+        raise one
+    if isinstance(two, BaseException):
+        raise two
+    if isinstance(three, BaseException):
+        raise three
+    return one, two, three
+
+
+def _invalid(message: str, param: str) -> InvalidRequest:
+    return InvalidRequest(message, param, "invalid_value")
