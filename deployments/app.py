@@ -4,6 +4,9 @@ This module does without postponed annotations: Ray reads the builder's annotati
 configuration file, and a string would make it skip that.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 from ray import serve
 from ray.serve import Application
 
@@ -21,39 +24,45 @@ _AUTOSCALED = {"min_replicas": 1, "max_replicas": 2, "target_ongoing_requests": 
 
 
 def build(settings: Settings) -> Application:
-    """Embedder, reranker, ingestor, store and ingress, each a deployment of its own."""
-    embedder = (
-        serve.deployment(EmbedderDeployment)
-        .options(name="Embedder", autoscaling_config=_AUTOSCALED, **_MODEL)
-        .bind(settings.embedder)
-    )
+    """The builder that configuration files name; Ray adds what their `deployments` say."""
+    return compose(settings, {})
+
+
+def compose(settings: Settings, options: Mapping[str, Mapping[str, Any]]) -> Application:
+    """Embedder, reranker, ingestor, store and ingress, each a deployment of its own. `options` by name win over the
+    defaults here."""
+
+    def deploy(cls: type, name: str, *args: Any, **defaults: Any) -> Application:
+        return serve.deployment(cls).options(name=name, **{**defaults, **options.get(name, {})}).bind(*args)
+
+    embedder = deploy(EmbedderDeployment, "Embedder", settings.embedder, autoscaling_config=_AUTOSCALED, **_MODEL)
     reranker = None
     if settings.reranker is not None:
-        reranker = (
-            serve.deployment(RerankerDeployment)
-            .options(name="Reranker", autoscaling_config=_AUTOSCALED, **_MODEL)
-            .bind(settings.reranker)
-        )
-    ingestor = (
-        serve.deployment(IngestorDeployment)
-        .options(
-            name="Ingestor",
-            autoscaling_config={"min_replicas": 1, "max_replicas": 2, "target_ongoing_requests": 4},
-            max_ongoing_requests=16,
-        )
-        .bind(settings, embedder)
+        reranker = deploy(RerankerDeployment, "Reranker", settings.reranker, autoscaling_config=_AUTOSCALED, **_MODEL)
+    ingestor = deploy(
+        IngestorDeployment,
+        "Ingestor",
+        settings,
+        embedder,
+        autoscaling_config={"min_replicas": 1, "max_replicas": 2, "target_ongoing_requests": 4},
+        max_ongoing_requests=16,
     )
-    store = (
-        serve.deployment(StoreDeployment)
-        .options(name="Store", max_ongoing_requests=512, max_queued_requests=1024, graceful_shutdown_timeout_s=20)
-        .bind(settings, ingestor)
+    store = deploy(
+        StoreDeployment,
+        "Store",
+        settings,
+        ingestor,
+        max_ongoing_requests=512,
+        max_queued_requests=1024,
+        graceful_shutdown_timeout_s=20,
     )
-    return (
-        serve.deployment(IngressDeployment)
-        .options(
-            name="Ingress",
-            autoscaling_config={"min_replicas": 1, "max_replicas": 2, "target_ongoing_requests": 64},
-            max_ongoing_requests=512,
-        )
-        .bind(settings, embedder, reranker, store)
+    return deploy(
+        IngressDeployment,
+        "Ingress",
+        settings,
+        embedder,
+        reranker,
+        store,
+        autoscaling_config={"min_replicas": 1, "max_replicas": 2, "target_ongoing_requests": 64},
+        max_ongoing_requests=512,
     )
