@@ -18,6 +18,13 @@ from storage.settings import StorageSettings
 MIB = 1024 * 1024
 
 
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
 class ApiSettings(Branch):
     """What is said over HTTP, and to whom."""
 
@@ -99,10 +106,3 @@ def _refuse_written_keys(arguments: Mapping[str, Any]) -> None:
     api = arguments.get("api")
     if isinstance(api, Mapping) and api.get("keys"):
         raise ValueError("api.keys are secrets and do not belong in a file: set FLORILEGIUM_API__KEYS instead")
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host == "localhost"
