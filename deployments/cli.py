@@ -1,0 +1,88 @@
+"""The command `florilegium`: serve, ingest, search, evaluate."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from deployments.launcher import EMBEDDED, serve
+
+DEFAULT_URL = "http://127.0.0.1:8000/v1"
+
+console = Console()
+
+
+def _remote(command: click.decorators.FC) -> click.decorators.FC:
+    url = click.option("--url", envvar="FLORILEGIUM_URL", default=DEFAULT_URL, show_default=True, help="The service.")
+    key = click.option("--key", envvar="FLORILEGIUM_KEY", default="none", help="API key, where the service asks.")
+    return url(key(command))
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def main() -> None:
+    """A self-hosted retrieval server: it gathers the right excerpts and says where they stand."""
+
+
+@main.command("serve")
+@click.argument("config", type=click.Path(exists=True, dir_okay=False, path_type=Path), default=EMBEDDED)
+@click.option("--host", help="Where to listen; anything but loopback needs keys.")
+@click.option("--port", type=int, help="8000 by default.")
+@click.option("--data-dir", type=click.Path(file_okay=False), help="Where everything is kept; ./data by default.")
+def serve_command(config: Path, host: str | None, port: int | None, data_dir: str | None) -> None:
+    """Start the service on this machine: the embedded default, or what CONFIG says. Ctrl-C stops it."""
+    given = {"API__HOST": host, "API__PORT": port, "DATA_DIR": data_dir}
+    os.environ.update({f"FLORILEGIUM_{name}": str(value) for name, value in given.items() if value is not None})
+    serve(config, say=lambda line: console.print(line, highlight=False, soft_wrap=True))
+
+
+@main.command("ingest")
+@click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option("--store", required=True, help="Name of the vector store; made where there is none.")
+@click.option("--parallel", default=4, show_default=True, help="Files under way at once.")
+@_remote
+def ingest_command(folder: Path, store: str, parallel: int, url: str, key: str) -> None:
+    """Upload the files of FOLDER and attach them; files that are there already, unchanged, are left alone."""
+    from deployments.folder import ingest_folder
+
+    outcome = ingest_folder(folder, store, url=url, key=key, parallel=parallel, console=console)
+    for path, reason in outcome.failed:
+        console.print(f"[red]failed[/red] {path}: {reason}", highlight=False, soft_wrap=True)
+    console.print(
+        f"{outcome.added} added, {outcome.unchanged} unchanged, {len(outcome.failed)} failed; "
+        f"{outcome.chunks} chunks, {outcome.tokens} tokens in {outcome.seconds:.1f} s",
+        highlight=False,
+    )
+    sys.exit(1 if outcome.failed else 0)
+
+
+@main.command("search")
+@click.argument("store")
+@click.argument("query")
+@click.option("-n", "--results", default=5, show_default=True, help="How many excerpts, 1 to 50.")
+@click.option("--ranker", default="auto", show_default=True, help="none skips the reranker.")
+@_remote
+def search_command(store: str, query: str, results: int, ranker: str, url: str, key: str) -> None:
+    """Print the excerpts of STORE (a name or an id) that answer QUERY best."""
+    from deployments.folder import print_hits
+
+    print_hits(store, query, results=results, ranker=ranker, url=url, key=key, console=console)
+
+
+@main.command("evaluate")
+@click.argument("dataset", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option("--model", help="The embedding model; the configured one by default.")
+@click.option("--reranker", help="The reranker; the configured one by default, 'none' for none.")
+@click.option("--limit", type=int, help="Evaluate on so many queries only.")
+def evaluate_command(dataset: Path, model: str | None, reranker: str | None, limit: int | None) -> None:
+    """Ingest a collection (BEIR's layout) into a store of its own and measure what is found, without Ray."""
+    from deployments.evaluation import evaluate
+
+    evaluate(dataset, model=model, reranker=reranker, limit=limit, console=console)
+
+
+if __name__ == "__main__":
+    main()
