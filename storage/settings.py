@@ -13,7 +13,6 @@ class IndexSettings(Branch):
     """The dense index of a vector store."""
 
     device: Literal["cpu", "cuda"] = Field("cpu", description="cuda: FAISS on the GPU assigned to the store.")
-    exact_below: int = Field(50_000, ge=0, description="A filter that leaves fewer chunks is searched exactly.")
     tail: int = Field(4096, ge=1, description="New chunks that are kept beside the index until it is rebuilt.")
 
 

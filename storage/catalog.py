@@ -1,0 +1,436 @@
+"""Files, vector stores, attachments and attributes: rows to records and back.
+
+Functions over a cursor: reading ones run on any thread's, writing ones only in a task of the write thread.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import numpy as np
+
+from rag.errors import InvalidRequest, NotFound
+from rag.filters import Filter
+from rag.types import (
+    Attachment,
+    Attributes,
+    AttributeValue,
+    ChunkingStrategy,
+    ErrorCode,
+    FileCounts,
+    FileError,
+    FileRecord,
+    FileStatus,
+    IngestJob,
+    Int64,
+    ModelInfo,
+    NewAttachment,
+    Page,
+    PageRequest,
+    VectorStoreRecord,
+)
+from storage.database import Cursor
+from storage.sql import compile_filter
+
+T = TypeVar("T")
+Row = tuple[Any, ...]
+
+FILE_COLUMNS = ", ".join(column.name for column in dataclasses.fields(FileRecord))
+STORE_COLUMNS = (
+    "id, owner, name, created_at, last_active_at, description, metadata, expires_after_days, "
+    "model_id, model_revision, dimension, max_tokens, has_sparse, device, dtype, engine"
+)
+ATTACHMENT_COLUMNS = (
+    "store_id, file_id, status, created_at, max_chunk_size_tokens, chunk_overlap_tokens, attributes, usage_bytes, "
+    "error_code, error_message"
+)
+
+
+# --- files ----------------------------------------------------------------------------------------------------------
+
+
+def insert_file(cursor: Cursor, record: FileRecord) -> None:
+    """A new file."""
+    cursor.execute(
+        f"insert into files ({FILE_COLUMNS}) values (?, ?, ?, ?, ?, ?, ?, ?)",
+        list(dataclasses.astuple(record)),
+    )
+
+
+def get_file(cursor: Cursor, owner: str, file_id: str) -> FileRecord:
+    """Raises NotFound where there is none, or it is somebody else's."""
+    row = cursor.execute(
+        f"select {FILE_COLUMNS} from files where id = ? and owner = ?",
+        [file_id, owner],
+    ).fetchone()
+    if row is None:
+        raise NotFound(f"No such File object: {file_id}", "id")
+    return FileRecord(*row)
+
+
+def list_files(cursor: Cursor, owner: str, request: PageRequest, purpose: str | None) -> Page[FileRecord]:
+    """Those of one owner, perhaps of one purpose."""
+    listing = Listing("files", FILE_COLUMNS, "id", "owner = ?", (owner,), lambda row: FileRecord(*row))
+    return listing.page(cursor, request, "purpose", purpose)
+
+
+def delete_file(cursor: Cursor, owner: str, file_id: str) -> list[tuple[str, int]]:
+    """Remove the record and every attachment of it; gives (store, key) of each attachment."""
+    get_file(cursor, owner, file_id)
+    attached = cursor.execute("select store_id, key from attachments where file_id = ?", [file_id]).fetchall()
+    for _, key in attached:
+        delete_attachment(cursor, key)
+    cursor.execute("delete from files where id = ?", [file_id])
+    return attached
+
+
+# --- vector stores --------------------------------------------------------------------------------------------------
+
+
+def insert_store(cursor: Cursor, record: VectorStoreRecord) -> None:
+    """A new vector store, stamped with its model."""
+    model = record.model
+    values = [
+        *(record.id, record.owner, record.name, record.created_at, record.last_active_at, record.description),
+        *(_to_json(record.metadata), record.expires_after_days),
+        *(model.id, model.revision, model.dimension, model.max_tokens, model.has_sparse),
+        *(model.device, model.dtype, model.engine),
+    ]
+    marks = ", ".join("?" * len(values))
+    cursor.execute(f"insert into vector_stores ({STORE_COLUMNS}) values ({marks})", values)
+
+
+def get_store(cursor: Cursor, owner: str, store_id: str) -> VectorStoreRecord:
+    """Raises NotFound where there is none, or it is somebody else's."""
+    row = cursor.execute(
+        f"select {STORE_COLUMNS} from vector_stores where id = ? and owner = ?",
+        [store_id, owner],
+    ).fetchone()
+    if row is None:
+        raise NotFound(f"No such vector store: {store_id}", "id")
+    return _with_counts(cursor, [_store(row)])[0]
+
+
+def check_store(cursor: Cursor, owner: str, store_id: str) -> None:
+    """Raises NotFound where there is none, or it is somebody else's."""
+    found = cursor.execute("select 1 from vector_stores where id = ? and owner = ?", [store_id, owner]).fetchone()
+    if found is None:
+        raise NotFound(f"No such vector store: {store_id}", "id")
+
+
+def list_stores(cursor: Cursor, owner: str, request: PageRequest) -> Page[VectorStoreRecord]:
+    """Those of one owner."""
+    page = Listing("vector_stores", STORE_COLUMNS, "id", "owner = ?", (owner,), _store).page(cursor, request)
+    return replace(page, items=tuple(_with_counts(cursor, page.items)))
+
+
+def update_store(cursor: Cursor, store_id: str, changes: Mapping[str, object]) -> None:
+    """Set `name`, `metadata` or `expires_after_days`, as far as they are there."""
+    known = {"name", "metadata", "expires_after_days"}
+    if not known.issuperset(changes):
+        unknown = sorted(set(changes) - known)
+        raise InvalidRequest(f"A vector store's {', '.join(unknown)} cannot be changed.", unknown[0])
+    for name, value in changes.items():
+        stored = _to_json(value) if name == "metadata" else value
+        cursor.execute(f"update vector_stores set {name} = ? where id = ?", [stored, store_id])
+
+
+def touch_store(cursor: Cursor, store_id: str, when: int) -> None:
+    """Move `last_active_at`, never back."""
+    cursor.execute(
+        "update vector_stores set last_active_at = greatest(last_active_at, ?) where id = ?", [when, store_id]
+    )
+
+
+def delete_store(cursor: Cursor, owner: str, store_id: str) -> None:
+    """Remove the store, its attachments and their chunks."""
+    check_store(cursor, owner, store_id)
+    keys = "select key from attachments where store_id = ?"
+    cursor.execute(f"delete from chunks where attachment in ({keys})", [store_id])
+    cursor.execute(f"delete from attributes where attachment in ({keys})", [store_id])
+    cursor.execute("delete from attachments where store_id = ?", [store_id])
+    cursor.execute("delete from vector_stores where id = ?", [store_id])
+
+
+def _store(row: Row) -> VectorStoreRecord:
+    ident, owner, name, created_at, last_active_at, description, metadata, days, *model = row
+    return VectorStoreRecord(
+        *(ident, owner, name, created_at, last_active_at, ModelInfo(*model)),
+        description=description,
+        metadata=None if metadata is None else json.loads(metadata),
+        expires_after_days=days,
+    )
+
+
+def _with_counts(cursor: Cursor, records: Sequence[VectorStoreRecord]) -> list[VectorStoreRecord]:
+    if not records:
+        return []
+    marks = ", ".join("?" * len(records))
+    rows = cursor.execute(
+        "select store_id, status, count(*), sum(usage_bytes)::bigint from attachments "
+        f"where store_id in ({marks}) group by store_id, status",
+        [record.id for record in records],
+    ).fetchall()
+    counts: dict[str, dict[str, int]] = {record.id: {} for record in records}
+    usage = dict.fromkeys(counts, 0)
+    for store_id, status, count, size in rows:
+        counts[store_id][status] = count
+        usage[store_id] += size
+    return [
+        replace(record, file_counts=FileCounts(**counts[record.id]), usage_bytes=usage[record.id]) for record in records
+    ]
+
+
+# --- attachments ----------------------------------------------------------------------------------------------------
+
+
+def insert_attachment(
+    cursor: Cursor, store_id: str, new: NewAttachment, filename: str, when: int, error: FileError | None = None
+) -> None:
+    """A new attachment, waiting to be ingested, or failed with `error`."""
+    status = FileStatus.IN_PROGRESS if error is None else FileStatus.FAILED
+    row = cursor.execute(
+        "insert into attachments (store_id, file_id, filename, status, created_at, max_chunk_size_tokens, "
+        "chunk_overlap_tokens, attributes, error_code, error_message) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
+        "returning key",
+        [
+            *(store_id, new.file_id, filename, status.value, when),
+            *(new.chunking.max_chunk_size_tokens, new.chunking.chunk_overlap_tokens, _to_json(new.attributes)),
+            *((error.code.value, error.message) if error else (None, None)),
+        ],
+    ).fetchall()
+    _insert_attributes(cursor, row[0][0], new.attributes)
+
+
+def find_attachment(cursor: Cursor, store_id: str, file_id: str) -> Attachment | None:
+    """The attachment, or None."""
+    row = cursor.execute(
+        f"select {ATTACHMENT_COLUMNS} from attachments where store_id = ? and file_id = ?",
+        [store_id, file_id],
+    ).fetchone()
+    return None if row is None else _attachment(row)
+
+
+def get_attachment(cursor: Cursor, owner: str, store_id: str, file_id: str) -> Attachment:
+    """Raises NotFound for the store or for the file within it."""
+    check_store(cursor, owner, store_id)
+    found = find_attachment(cursor, store_id, file_id)
+    if found is None:
+        raise NotFound(f"No such File object: {file_id} in vector store {store_id}", "id")
+    return found
+
+
+def list_attachments(
+    cursor: Cursor, owner: str, store_id: str, request: PageRequest, status: FileStatus | None
+) -> Page[Attachment]:
+    """Those of one store, perhaps of one status."""
+    check_store(cursor, owner, store_id)
+    listing = Listing("attachments", ATTACHMENT_COLUMNS, "file_id", "store_id = ?", (store_id,), _attachment)
+    return listing.page(cursor, request, "status", None if status is None else status.value)
+
+
+def attachment_key(cursor: Cursor, store_id: str, file_id: str) -> int | None:
+    """The attachment's key, or None."""
+    row = cursor.execute(
+        "select key from attachments where store_id = ? and file_id = ?", [store_id, file_id]
+    ).fetchone()
+    return None if row is None else int(row[0])
+
+
+def delete_attachment(cursor: Cursor, key: int) -> None:
+    """Remove it with its chunks."""
+    for table, column in (("chunks", "attachment"), ("attributes", "attachment"), ("attachments", "key")):
+        cursor.execute(f"delete from {table} where {column} = ?", [key])
+
+
+def set_attributes(cursor: Cursor, key: int, attributes: Attributes) -> None:
+    """Replace the whole map."""
+    cursor.execute("update attachments set attributes = ? where key = ?", [_to_json(attributes), key])
+    cursor.execute("delete from attributes where attachment = ?", [key])
+    _insert_attributes(cursor, key, attributes)
+
+
+def matching(cursor: Cursor, store_id: str, where: Filter) -> Int64:
+    """The keys of the store's ingested attachments that pass, int64 (n,)."""
+    condition, parameters = compile_filter(where)
+    found = cursor.execute(
+        "select a.key from attachments a left join attributes t on t.attachment = a.key "
+        f"where a.store_id = $store and a.status = 'completed' group by a.key having {condition}",
+        {"store": store_id, **parameters},
+    ).fetchnumpy()
+    return np.asarray(found["key"], np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class AttachedFile:
+    """What a hit says about its file."""
+
+    store_id: str
+    file_id: str
+    filename: str
+    attributes: Attributes
+
+
+def attached_files(cursor: Cursor, keys: Iterable[int]) -> dict[int, AttachedFile]:
+    """By key; those that are gone are missing."""
+    wanted = list(keys)
+    marks = ", ".join("?" * len(wanted))
+    rows = cursor.execute(
+        f"select key, store_id, file_id, filename, attributes from attachments where key in ({marks})",
+        wanted,
+    ).fetchall()
+    return {
+        key: AttachedFile(store_id, file_id, filename, json.loads(attributes))
+        for key, store_id, file_id, filename, attributes in rows
+    }
+
+
+def _attachment(row: Row) -> Attachment:
+    store_id, file_id, status, created_at, size, overlap, attributes, usage_bytes, code, message = row
+    return Attachment(
+        *(store_id, file_id, FileStatus(status), created_at, ChunkingStrategy(size, overlap), json.loads(attributes)),
+        usage_bytes=usage_bytes,
+        last_error=None if code is None else FileError(ErrorCode(code), message),
+    )
+
+
+def _insert_attributes(cursor: Cursor, key: int, attributes: Attributes) -> None:
+    for name, value in attributes.items():
+        cursor.execute("insert into attributes values (?, ?, ?, ?, ?)", [key, name, *_columns(value)])
+
+
+def _columns(value: AttributeValue) -> tuple[str | None, float | None, bool | None]:
+    if isinstance(value, bool):
+        return None, None, value
+    return (value, None, None) if isinstance(value, str) else (None, float(value), None)
+
+
+# --- ingestion ------------------------------------------------------------------------------------------------------
+
+
+def pending_jobs(cursor: Cursor) -> list[IngestJob]:
+    """Whatever still has to be ingested, oldest first."""
+    rows = cursor.execute(
+        "select store_id, file_id, filename, max_chunk_size_tokens, chunk_overlap_tokens, attempts + 1 "
+        "from attachments where status = 'in_progress' order by created_at, key"
+    ).fetchall()
+    return [
+        IngestJob(store_id, file_id, filename, ChunkingStrategy(size, overlap), attempt)
+        for store_id, file_id, filename, size, overlap, attempt in rows
+    ]
+
+
+def open_attachment(cursor: Cursor, job: IngestJob) -> tuple[int, int] | None:
+    """Key, and dimension of the store, of the attachment that a job is to fill; None where there is none any more."""
+    return cursor.execute(
+        "select a.key, s.dimension from attachments a join vector_stores s on s.id = a.store_id "
+        "where a.store_id = ? and a.file_id = ? and a.max_chunk_size_tokens = ? and a.chunk_overlap_tokens = ? "
+        "and a.status <> 'cancelled'",
+        [job.store_id, job.file_id, job.chunking.max_chunk_size_tokens, job.chunking.chunk_overlap_tokens],
+    ).fetchone()
+
+
+def complete_attachment(cursor: Cursor, key: int, chunk_count: int, usage_bytes: int) -> None:
+    """Ingested."""
+    cursor.execute(
+        "update attachments set status = 'completed', chunk_count = ?, usage_bytes = ?, error_code = null, "
+        "error_message = null where key = ?",
+        [chunk_count, usage_bytes, key],
+    )
+
+
+def fail_attachment(cursor: Cursor, job: IngestJob, error: FileError) -> None:
+    """Not ingested, for good; one that is in a final state already stays as it is."""
+    cursor.execute(
+        "update attachments set status = 'failed', error_code = ?, error_message = ? "
+        "where store_id = ? and file_id = ? and status = 'in_progress'",
+        [error.code.value, error.message, job.store_id, job.file_id],
+    )
+
+
+def count_attempt(cursor: Cursor, job: IngestJob) -> None:
+    """One more attempt was made."""
+    cursor.execute(
+        "update attachments set attempts = greatest(attempts, ?) where store_id = ? and file_id = ?",
+        [job.attempt, job.store_id, job.file_id],
+    )
+
+
+def reopen_incomplete(cursor: Cursor) -> int:
+    """Ingest again whatever is called complete but has lost chunks; gives how many attachments that are."""
+    rows = cursor.execute(
+        "update attachments set status = 'in_progress', attempts = 0, chunk_count = 0, usage_bytes = 0 "
+        "where status = 'completed' and chunk_count <> "
+        "(select count(*) from chunks where chunks.attachment = attachments.key) returning key"
+    ).fetchall()
+    for (key,) in rows:
+        cursor.execute("delete from chunks where attachment = ?", [key])
+    return len(rows)
+
+
+def counts(cursor: Cursor) -> dict[str, float]:
+    """How many rows there are of every kind."""
+    row = cursor.execute(
+        "select (select count(*) from files), (select count(*) from vector_stores), (select count(*) from chunks), "
+        "(select count(*) from attachments), (select count(*) from attachments where status = 'in_progress')"
+    ).fetchall()[0]
+    return dict(zip(("files", "vector_stores", "chunks", "attachments", "pending"), map(float, row), strict=True))
+
+
+# --- lists ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """A table as a list sorted by creation time, then id: `scope` says which rows belong to it."""
+
+    table: str
+    columns: str
+    id_column: str
+    scope: str
+    scope_values: tuple[str, ...]
+    read: Callable[[Row], Any]
+
+    def page(self, cursor: Cursor, request: PageRequest, column: str = "", value: str | None = None) -> Page[Any]:
+        """The page, of rows where `column` has `value` unless that is None.
+
+        Raises:
+            InvalidRequest: an unknown cursor.
+        """
+        descending = request.order == "desc"
+        backward = request.before is not None and request.after is None
+        conditions, values = [self.scope], list[object](self.scope_values)
+        if value is not None:
+            conditions.append(f"{column} = ?")
+            values.append(value)
+        for name, item, later in (("after", request.after, not descending), ("before", request.before, descending)):
+            if item is not None:
+                conditions.append(f"(created_at, {self.id_column}) {'>' if later else '<'} (?, ?)")
+                values += [self._created_at(cursor, item, name), item]
+        direction = "desc" if descending != backward else "asc"
+        rows = cursor.execute(
+            f"select {self.columns} from {self.table} where {' and '.join(conditions)} "
+            f"order by created_at {direction}, {self.id_column} {direction} limit ?",
+            [*values, request.limit + 1],
+        ).fetchall()
+        items = [self.read(row) for row in rows[: request.limit]]
+        return Page(tuple(reversed(items) if backward else items), len(rows) > request.limit)
+
+    def _created_at(self, cursor: Cursor, item: str, param: str) -> int:
+        row = cursor.execute(
+            f"select created_at from {self.table} where {self.scope} and {self.id_column} = ?",
+            [*self.scope_values, item],
+        ).fetchone()
+        if row is None:
+            raise InvalidRequest(
+                f"Unknown cursor '{item}': there is no such item in this list.", param, "invalid_value"
+            )
+        return int(row[0])
+
+
+def _to_json(value: object) -> str | None:
+    return None if value is None else json.dumps(dict(value) if isinstance(value, Mapping) else value)

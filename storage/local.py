@@ -1,0 +1,419 @@
+"""Everything that is kept, in one data directory of this process: DuckDB is the truth, FAISS a cache of it in memory.
+
+| killed                              | at the next opening                                                      |
+| ----------------------------------- | ------------------------------------------------------------------------ |
+| before a commit                     | nothing happened; an ingestion is still pending and is repeated          |
+| after a commit, before it was       | the index is built from the rows, so the change is there                 |
+| published to searches               |                                                                          |
+| during a checkpoint                 | the log is replayed; see `storage.database` for damage                   |
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+import duckdb
+import numpy as np
+
+from rag.errors import ModelFailed, ModelMismatch, NotFound, StoreDamaged
+from rag.filters import Filter, matches
+from rag.types import (
+    Attachment,
+    Attributes,
+    ErrorCode,
+    FileError,
+    FileRecord,
+    FileStatus,
+    Float32,
+    Hit,
+    IngestedFile,
+    IngestJob,
+    NewAttachment,
+    Page,
+    PageRequest,
+    VectorStoreRecord,
+)
+from storage import catalog, chunks
+from storage.activity import Activity
+from storage.database import Cursor, Database
+from storage.dense import Float16
+from storage.faiss_index import FaissIndex, check_gpu
+from storage.generations import Change, Generation, Rows, Scored, StoreIndex
+from storage.layout import ShardLayout
+from storage.lock import DirectoryLock
+from storage.settings import StorageSettings
+from storage.writer import WriteThread
+
+T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
+
+
+class LocalStores:
+    """`rag.protocols.VectorStores`, blocking, and the side of it that ingestion jobs see.
+
+    May be called from any thread: reads run side by side, writes one after the other.
+    """
+
+    def __init__(
+        self,
+        data_dir: Path,
+        settings: StorageSettings | None = None,
+        *,
+        threads: int | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """Own the directory, creating it where it is missing. `threads` are for DuckDB and FAISS.
+
+        Raises:
+            StoreLocked: another process owns it and did not leave in time.
+            StoreDamaged: the data cannot be opened as it is; nothing was changed.
+        """
+        self._settings = settings or StorageSettings()
+        self._threads = threads or self._settings.threads or os.cpu_count() or 1
+        self._clock = clock
+        if self._settings.index.device == "cuda":
+            check_gpu()
+        data_dir.mkdir(parents=True, exist_ok=True)
+        layout = ShardLayout(data_dir)
+        self._lock = DirectoryLock(layout.lock, wait_s=self._settings.lock_wait_s)
+        try:
+            self._database = Database(
+                layout, threads=self._threads, open_from_checkpoint=self._settings.open_from_checkpoint
+            )
+        except BaseException:
+            self._lock.release()
+            raise
+        self._writer = WriteThread(self._database)
+        self._activity = Activity(clock)
+        self._indexes: dict[str, StoreIndex] = {}
+        self._closed = False
+        if self._database.recovered:
+            reopened = self._write(catalog.reopen_incomplete)
+            logger.warning("%d files whose chunks were lost are ingested again.", reopened)
+
+    def close(self) -> None:
+        """Finish the writes that were begun, checkpoint, and let the next owner in."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._activity.pending():
+            self._write(lambda _: None)
+        self._writer.close()
+        self._database.close()
+        self._lock.release()
+
+    # --- files ------------------------------------------------------------------------------------------------------
+
+    def create_file(self, record: FileRecord) -> FileRecord:
+        self._write(lambda cursor: catalog.insert_file(cursor, record))
+        return record
+
+    def get_file(self, owner: str, file_id: str) -> FileRecord:
+        return catalog.get_file(self._database.cursor, owner, file_id)
+
+    def list_files(self, owner: str, page: PageRequest, *, purpose: str | None = None) -> Page[FileRecord]:
+        return catalog.list_files(self._database.cursor, owner, page, purpose)
+
+    def delete_file(self, owner: str, file_id: str) -> None:
+        def publish(attached: list[tuple[str, int]]) -> None:
+            for store_id, key in attached:
+                self._change(store_id, partial(_without, key))
+
+        self._write(lambda cursor: catalog.delete_file(cursor, owner, file_id), publish)
+
+    # --- vector stores ----------------------------------------------------------------------------------------------
+
+    def create_store(self, record: VectorStoreRecord, files: Sequence[NewAttachment] = ()) -> VectorStoreRecord:
+        def create(cursor: Cursor) -> None:
+            catalog.insert_store(cursor, record)
+            for new in {file.file_id: file for file in reversed(files)}.values():
+                self._attach_or_fail(cursor, record, new)
+
+        self._write(create)
+        return self.get_store(record.owner, record.id)
+
+    def get_store(self, owner: str, store_id: str) -> VectorStoreRecord:
+        return self._activity.seen(catalog.get_store(self._database.cursor, owner, store_id))
+
+    def list_stores(self, owner: str, page: PageRequest) -> Page[VectorStoreRecord]:
+        found = catalog.list_stores(self._database.cursor, owner, page)
+        return Page(tuple(self._activity.seen(record) for record in found.items), found.has_more)
+
+    def update_store(self, owner: str, store_id: str, changes: Mapping[str, object]) -> VectorStoreRecord:
+        def update(cursor: Cursor) -> None:
+            catalog.check_store(cursor, owner, store_id)
+            catalog.update_store(cursor, store_id, changes)
+            self._activity.touch(store_id)
+
+        self._write(update)
+        return self.get_store(owner, store_id)
+
+    def delete_store(self, owner: str, store_id: str) -> None:
+        self._write(
+            lambda cursor: catalog.delete_store(cursor, owner, store_id),
+            lambda _: self._indexes.pop(store_id, None),
+        )
+
+    # --- files of a store -------------------------------------------------------------------------------------------
+
+    def attach(self, owner: str, store_id: str, new: NewAttachment) -> Attachment:
+        def attach(cursor: Cursor) -> Attachment:
+            catalog.check_store(cursor, owner, store_id)
+            if (existing := catalog.find_attachment(cursor, store_id, new.file_id)) is None:
+                file = catalog.get_file(cursor, owner, new.file_id)
+                catalog.insert_attachment(cursor, store_id, new, file.filename, int(self._clock()))
+            self._activity.touch(store_id)
+            return existing or catalog.get_attachment(cursor, owner, store_id, new.file_id)
+
+        return self._write(attach)
+
+    def get_attachment(self, owner: str, store_id: str, file_id: str) -> Attachment:
+        return catalog.get_attachment(self._database.cursor, owner, store_id, file_id)
+
+    def list_attachments(
+        self, owner: str, store_id: str, page: PageRequest, *, status: FileStatus | None = None
+    ) -> Page[Attachment]:
+        return catalog.list_attachments(self._database.cursor, owner, store_id, page, status)
+
+    def set_attributes(self, owner: str, store_id: str, file_id: str, attributes: Attributes) -> Attachment:
+        def update(cursor: Cursor) -> Attachment:
+            catalog.set_attributes(cursor, self._key(cursor, owner, store_id, file_id), attributes)
+            self._activity.touch(store_id)
+            return catalog.get_attachment(cursor, owner, store_id, file_id)
+
+        return self._write(update)
+
+    def detach(self, owner: str, store_id: str, file_id: str) -> None:
+        def detach(cursor: Cursor) -> int:
+            key = self._key(cursor, owner, store_id, file_id)
+            catalog.delete_attachment(cursor, key)
+            self._activity.touch(store_id)
+            return key
+
+        self._write(detach, lambda key: self._change(store_id, partial(_without, key)))
+
+    def _attach_or_fail(self, cursor: Cursor, store: VectorStoreRecord, new: NewAttachment) -> None:
+        filename, error = "", None
+        try:
+            filename = catalog.get_file(cursor, store.owner, new.file_id).filename
+        except NotFound as missing:
+            error = FileError(ErrorCode.INVALID_FILE, missing.message)
+        catalog.insert_attachment(cursor, store.id, new, filename, int(self._clock()), error)
+
+    @staticmethod
+    def _key(cursor: Cursor, owner: str, store_id: str, file_id: str) -> int:
+        catalog.get_attachment(cursor, owner, store_id, file_id)
+        key = catalog.attachment_key(cursor, store_id, file_id)
+        assert key is not None  # one transaction
+        return key
+
+    # --- search -----------------------------------------------------------------------------------------------------
+
+    def search(
+        self, owner: str, store_id: str, queries: Float32, *, limit: int, where: Filter | None = None
+    ) -> list[Hit]:
+        """As `rag.protocols.VectorStores.search`.
+
+        Raises:
+            NotFound: no such store.
+            ModelMismatch: the queries have another dimension than the store.
+            ModelFailed: a query is not finite.
+        """
+        while True:
+            index = self._index(owner, store_id)
+            _check_queries(queries, index, store_id)
+            self._activity.touch(store_id)
+            generation = index.generation
+            if generation is None:
+                generation = self._load(store_id, index)
+            attachments = None if where is None else catalog.matching(self._database.cursor, store_id, where)
+            found = generation.search(queries, limit, attachments)
+            hits = self._fetch(found, where)
+            if len(hits) == len(found):
+                return hits
+            # A winner was deleted or changed meanwhile. Wait until that is published and search what is there now.
+            self._writer.between(lambda: None)
+
+    def _fetch(self, found: Sequence[Scored], where: Filter | None) -> list[Hit]:
+        """The hits as far as they are still true."""
+        if not found:
+            return []
+        cursor = self._database.cursor
+        rows = chunks.fetch(cursor, [scored.chunk_id for scored in found])
+        files = catalog.attached_files(cursor, {attachment for attachment, _ in rows.values()})
+        hits = []
+        for scored in found:
+            attachment, chunk = rows.get(scored.chunk_id, (None, None))
+            file = None if attachment is None else files.get(attachment)
+            if chunk is None or file is None or not (where is None or matches(where, file.attributes)):
+                continue
+            hits.append(
+                Hit(
+                    *(file.store_id, file.file_id, file.filename, file.attributes, chunk, scored.chunk_id),
+                    score=min(1.0, max(0.0, scored.score)),
+                    query_index=scored.query_index,
+                )
+            )
+        return sorted(hits, key=lambda hit: (-hit.score, hit.chunk_id))
+
+    def _index(self, owner: str, store_id: str) -> StoreIndex:
+        index = self._indexes.get(store_id)
+        if index is None:
+            # On the write thread, so that a store which is deleted right now is not put back.
+            index = self._writer.between(lambda: self._register(owner, store_id))
+        if index.owner != owner:
+            raise NotFound(f"No such vector store: {store_id}", "id")
+        return index
+
+    def _register(self, owner: str, store_id: str) -> StoreIndex:
+        record = catalog.get_store(self._database.cursor, owner, store_id)
+        return self._indexes.setdefault(store_id, StoreIndex(record.owner, record.model.dimension, record.model.id))
+
+    def _load(self, store_id: str, index: StoreIndex) -> Generation:
+        with index.loading:
+            if index.generation is not None:
+                return index.generation
+            started = time.monotonic()
+            generation = None
+            cursor = self._database.new_cursor()
+
+            def pin() -> None:
+                cursor.begin()
+                cursor.execute("select commits from ledger").fetchall()  # the snapshot is taken here
+                index.begin_loading()
+
+            self._writer.between(pin)
+            try:
+                generation = self._build(chunks.load(cursor, store_id, index.dimension))
+            except duckdb.Error as error:
+                raise StoreDamaged(f"The chunks of vector store {store_id} cannot be read: {error}") from error
+            finally:
+                cursor.close()
+                loaded = self._writer.between(partial(index.install, generation))
+            logger.info("Index of %s: %d chunks in %.2f s", store_id, len(generation), time.monotonic() - started)
+            return generation if loaded is None else loaded
+
+    def _build(self, rows: Rows) -> Generation:
+        settings = self._settings.index
+        tail = partial(FaissIndex, threads=self._threads)
+        main = partial(tail, gpu=settings.device == "cuda")
+        return Generation.build(rows, main, tail, settings.tail)
+
+    # --- ingestion --------------------------------------------------------------------------------------------------
+
+    def pending_jobs(self) -> list[IngestJob]:
+        """Whatever still has to be ingested, oldest first."""
+        return catalog.pending_jobs(self._database.cursor)
+
+    def finish(self, job: IngestJob, file: IngestedFile) -> bool:
+        """Replace the chunks of the attachment and call it completed, in one transaction; the next search finds them.
+
+        False, and nothing was written, where the attachment is gone.
+
+        Raises:
+            ModelMismatch: the vectors have another dimension than the store.
+            ModelFailed: a vector is not finite.
+        """
+
+        def replace_chunks(cursor: Cursor) -> tuple[int, Rows] | None:
+            found = catalog.open_attachment(cursor, job)
+            if found is None:
+                return None
+            key, dimension = found
+            vectors = file.embeddings.dense.astype(np.float16)
+            _check_vectors(vectors, dimension, job)
+            chunks.delete(cursor, key)
+            ids = chunks.insert(cursor, key, file, vectors)
+            usage = sum(len(chunk.text.encode()) for chunk in file.chunks)
+            catalog.complete_attachment(cursor, key, len(ids), usage)
+            return key, Rows(ids, np.full(len(ids), key, np.int64), vectors)
+
+        def publish(written: tuple[int, Rows] | None) -> None:
+            if written is not None:
+                key, rows = written
+                self._change(job.store_id, lambda generation: generation.without(key).with_rows(rows))
+
+        return self._write(replace_chunks, publish) is not None
+
+    def fail(self, job: IngestJob, error: FileError) -> None:
+        """The file cannot be ingested; nothing happens where the attachment is gone or in a final state."""
+        self._write(lambda cursor: catalog.fail_attachment(cursor, job, error))
+
+    def retry(self, job: IngestJob) -> None:
+        """Put on record that this attempt failed in passing; `pending_jobs` then gives the job with the next one."""
+        self._write(lambda cursor: catalog.count_attempt(cursor, job))
+
+    # --- care -------------------------------------------------------------------------------------------------------
+
+    def stats(self) -> dict[str, float]:
+        """Numbers for metrics: rows of every kind, what the loaded indexes hold, and bytes on disk."""
+        generations = [index.generation for index in list(self._indexes.values())]
+        loaded = [generation for generation in generations if generation is not None]
+        return {
+            **catalog.counts(self._database.cursor),
+            "indexed_live": float(sum(len(generation) for generation in loaded)),
+            "indexed_dead": float(sum(generation.dead for generation in loaded)),
+            "indexed_tail": float(sum(len(generation.tail.ids) for generation in loaded)),
+            "bytes_on_disk": float(self._database.bytes_on_disk),
+        }
+
+    def checkpoint(self) -> None:
+        """Fold the log into the database, so that its file can be copied while nothing is written."""
+        self._writer.between(self._database.checkpoint)
+
+    # --- writing ----------------------------------------------------------------------------------------------------
+
+    def _write(self, task: Callable[[Cursor], T], publish: Callable[[T], object] = lambda _: None) -> T:
+        """Run a task on the write thread, with the uses since the last write."""
+
+        def with_uses(cursor: Cursor) -> tuple[T, dict[str, int]]:
+            result = task(cursor)
+            uses = self._activity.pending()
+            for store_id, when in uses.items():
+                catalog.touch_store(cursor, store_id, when)
+            return result, uses
+
+        def publish_both(outcome: tuple[T, dict[str, int]]) -> None:
+            self._activity.recorded(outcome[1])
+            publish(outcome[0])
+
+        return self._writer.write(with_uses, publish_both)[0]
+
+    def _change(self, store_id: str, change: Change) -> None:
+        index = self._indexes.get(store_id)
+        if index is not None:
+            index.apply(change)
+
+
+def _without(attachment: int, generation: Generation) -> Generation:
+    return generation.without(attachment)
+
+
+def _check_queries(queries: Float32, index: StoreIndex, store_id: str) -> None:
+    dimension = queries.shape[1]
+    if dimension != index.dimension:
+        raise ModelMismatch(
+            f"The vector store {store_id} was filled with the model {index.model} of dimension {index.dimension}; "
+            f"the query has {dimension}.",
+            "vector_store_id",
+        )
+    if not np.isfinite(queries).all():
+        raise ModelFailed("The embedding of the query is not finite.")
+
+
+def _check_vectors(vectors: Float16, dimension: int, job: IngestJob) -> None:
+    if vectors.shape[1] != dimension:
+        raise ModelMismatch(
+            f"The vector store {job.store_id} takes vectors of dimension {dimension}; "
+            f"those of file {job.file_id} have {vectors.shape[1]}.",
+            "vector_store_id",
+        )
+    if not np.isfinite(vectors).all():
+        raise ModelFailed(f"A vector of file {job.file_id} is not finite.")
