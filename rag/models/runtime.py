@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -44,7 +45,7 @@ def loading(folder: Path) -> Iterator[None]:
     """Load without progress bars and reports; whatever goes wrong is ModelUnavailable with the folder's name."""
     verbosity = reports.get_verbosity()
     reports.disable_progress_bar()  # type: ignore[no-untyped-call]
-    reports.set_verbosity_error()
+    reports.set_verbosity(logging.ERROR)
     try:
         yield
     except (ImportError, OSError, RuntimeError, ValueError) as error:
