@@ -33,7 +33,8 @@ def compose(settings: Settings, options: Mapping[str, Mapping[str, Any]]) -> App
     defaults here."""
 
     def deploy(cls: type, name: str, *args: Any, **defaults: Any) -> Application:
-        return serve.deployment(cls).options(name=name, **{**defaults, **options.get(name, {})}).bind(*args)
+        deployment = serve.deployment(name=name, **{**defaults, **options.get(name, {})})(cls)
+        return deployment.bind(*args)
 
     embedder = deploy(EmbedderDeployment, "Embedder", settings.embedder, autoscaling_config=_AUTOSCALED, **_MODEL)
     reranker = None

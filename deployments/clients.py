@@ -12,7 +12,7 @@ from ray.serve.handle import DeploymentHandle
 
 from deployments.calls import EmbedCall, SearchCall
 from deployments.coalescing import Coalescer
-from rag.errors import ModelFailed, Overloaded, RagError, StoreUnavailable
+from rag.errors import Overloaded, RagError, StoreUnavailable
 from rag.filters import Filter
 from rag.types import (
     Attachment,
@@ -68,12 +68,13 @@ class RemoteEmbedder:
 
     def __init__(self, handle: DeploymentHandle) -> None:
         self._handle = handle
-        self._info: ModelInfo | None = None
+        self._info: ModelInfo | None = None  # asked once: a new model comes with new replicas of everything
         self._calls: Coalescer[EmbedCall, Embeddings] = Coalescer(self._send)
 
     async def info(self) -> ModelInfo:
         if self._info is None:
             self._info = await call(self._handle.info.remote(), "embedder")
+        assert self._info is not None
         return self._info
 
     async def embed(
@@ -104,6 +105,7 @@ class RemoteReranker:
     async def info(self) -> ModelInfo:
         if self._info is None:
             self._info = await call(self._handle.info.remote(), "reranker")
+        assert self._info is not None
         return self._info
 
     async def rerank(self, query: str, passages: Sequence[str], *, max_tokens_per_passage: int | None = None) -> Scores:

@@ -84,7 +84,7 @@ class Coalescer(Generic[T, R]):
     async def _travel(self, group: Sequence[_Call[T, R]]) -> None:
         try:
             results = await self._send([call.item for call in group])
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - it is handed to every call of the group
             results = [error] * len(group)
         if len(results) != len(group):
             results = [ModelFailed("A batch came back incomplete.")] * len(group)

@@ -29,9 +29,7 @@ class EmbedderDeployment:
 
     async def embed_all(self, calls: Sequence[EmbedCall]) -> list[Embeddings | RagError]:
         """Calls of several clients that shared a hop."""
-        return await answer_each(
-            calls, lambda call: self.embed(call.texts, call.kind, call.priority, call.truncate)
-        )
+        return await answer_each(calls, lambda call: self.embed(call.texts, call.kind, call.priority, call.truncate))
 
     async def stats(self) -> dict[str, float]:
         return self._embedder.stats().as_numbers()

@@ -120,9 +120,7 @@ def _count(outcome: Outcome, name: str, result: VectorStoreFile | str | None) ->
         outcome.tokens += int(extra.get("token_count", 0))
 
 
-def print_hits(
-    store_name: str, query: str, *, results: int, ranker: str, url: str, key: str, console: Console
-) -> None:
+def print_hits(store_name: str, query: str, *, results: int, ranker: str, url: str, key: str, console: Console) -> None:
     """Ranked excerpts with file, page and score."""
     client = OpenAI(base_url=url, api_key=key)
     store = _find_store(client, store_name)

@@ -5,13 +5,12 @@ from __future__ import annotations
 from ray.serve.handle import DeploymentHandle
 
 from deployments.clients import RemoteEmbedder
+from deployments.composition import make_blobs
 from deployments.settings import Settings
 from rag.ingest import IngestPipeline
 from rag.models.registry import load_tokenizer
 from rag.reader import Reader
 from rag.types import IngestedFile, IngestJob
-from storage.blobs import DirectoryBlobs
-from storage.layout import ShardLayout
 
 
 class IngestorDeployment:
@@ -21,7 +20,7 @@ class IngestorDeployment:
         self._reader = Reader(settings.reader)
         self._pipeline = IngestPipeline(
             self._reader,
-            DirectoryBlobs(ShardLayout(settings.data_dir).blobs),
+            make_blobs(settings),
             load_tokenizer(settings.embedder),
             RemoteEmbedder(embedder),
         )

@@ -8,10 +8,8 @@ from starlette.types import ASGIApp
 
 from deployments.api.app import create_app
 from deployments.clients import RemoteEmbedder, RemoteReranker, RemoteStores
+from deployments.composition import make_service
 from deployments.settings import Settings
-from rag.service import RagService
-from storage.blobs import DirectoryBlobs
-from storage.layout import ShardLayout
 
 
 @serve.ingress()
@@ -22,12 +20,11 @@ class IngressDeployment:
         self, settings: Settings, embedder: DeploymentHandle, reranker: DeploymentHandle | None, store: DeploymentHandle
     ) -> None:
         self._settings = settings
-        self._service = RagService(
+        self._service = make_service(
+            settings,
             embedder=RemoteEmbedder(embedder),
             reranker=RemoteReranker(reranker) if reranker is not None else None,
             stores=RemoteStores(store),
-            blobs=DirectoryBlobs(ShardLayout(settings.data_dir).blobs),
-            settings=settings,
         )
 
     def __serve_build_asgi_app__(self) -> ASGIApp:

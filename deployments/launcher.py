@@ -8,7 +8,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -89,8 +89,10 @@ def serve(config_path: Path, *, say: Callable[[str], None]) -> None:
     _refuse_taken_port(settings.api.host, settings.api.port)
 
     started = time.monotonic()
-    say(f"Starting on {data_dir} with {settings.embedder.model}"
-        f" and {settings.reranker.model if settings.reranker else 'no reranker'} …")
+    say(
+        f"Starting on {data_dir} with {settings.embedder.model}"
+        f" and {settings.reranker.model if settings.reranker else 'no reranker'} …"
+    )
     with _Cluster(config):
         address = f"http://{_reachable(settings.api.host)}:{settings.api.port}"
         wait_until_ready(address, stop=stop)

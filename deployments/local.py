@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
+from deployments.composition import make_blobs, make_service
 from deployments.settings import Settings
 from rag.concurrency import BatchedEmbedder, BatchedReranker
 from rag.ingest import IngestPipeline
 from rag.models.registry import load_embedder, load_reranker, load_tokenizer
 from rag.reader import Reader
 from rag.service import RagService
-from storage.blobs import DirectoryBlobs
 from storage.concurrency import AsyncStores
-from storage.layout import ShardLayout
 from storage.local import LocalStores
 
 
@@ -29,11 +28,10 @@ async def local_service(settings: Settings) -> AsyncIterator[RagService]:
             stack.callback(reranker.close)
         reader = Reader(settings.reader)
         stack.push_async_callback(reader.close)
-        blobs = DirectoryBlobs(ShardLayout(settings.data_dir).blobs)
-        pipeline = IngestPipeline(reader, blobs, load_tokenizer(settings.embedder), embedder)
+        pipeline = IngestPipeline(reader, make_blobs(settings), load_tokenizer(settings.embedder), embedder)
         stores = AsyncStores(
             LocalStores(settings.data_dir, settings.storage), pipeline, readers=settings.storage.readers
         )
         stack.push_async_callback(stores.close)
         await stores.start()
-        yield RagService(embedder=embedder, reranker=reranker, stores=stores, blobs=blobs, settings=settings)
+        yield make_service(settings, embedder=embedder, reranker=reranker, stores=stores)

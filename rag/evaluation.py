@@ -40,9 +40,7 @@ class Collection:
 
 def load_collection(folder: Path) -> Collection:
     """A folder in BEIR's layout: `corpus.jsonl`, `queries.jsonl` (or `.gz`), `qrels/test.tsv`."""
-    documents = tuple(
-        Document(row["_id"], row.get("title", ""), row["text"]) for row in _rows(folder / "corpus.jsonl")
-    )
+    documents = tuple(Document(row["_id"], row.get("title", ""), row["text"]) for row in _rows(folder / "corpus.jsonl"))
     judgments: dict[str, dict[str, int]] = {}
     for line in list(_lines(folder / "qrels" / "test.tsv"))[1:]:
         query, document, grade = line.rstrip("\n").split("\t")

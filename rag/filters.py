@@ -124,6 +124,7 @@ def _parse_comparison(raw: Mapping[str, object], op: str, param: str) -> Compari
     key = raw.get("key")
     if not isinstance(key, str) or not key:
         raise _invalid(f"'{op}' needs a non-empty string 'key'.", f"{param}.key")
+    _unicode(key, f"{param}.key")
     if "value" not in raw:
         raise _invalid(f"'{op}' needs a 'value'.", f"{param}.value")
     value = raw["value"]
@@ -137,13 +138,20 @@ def _parse_comparison(raw: Mapping[str, object], op: str, param: str) -> Compari
 
 
 def _scalar(value: object, param: str) -> AttributeValue:
-    if isinstance(value, bool | str):
-        return value
-    if isinstance(value, int):
-        return value
-    if isinstance(value, float) and math.isfinite(value):
+    if isinstance(value, str):
+        return _unicode(value, param)
+    if isinstance(value, int) or (isinstance(value, float) and math.isfinite(value)):
         return value
     raise _invalid("Expected a string, a finite number or a boolean.", param)
+
+
+def _unicode(text: str, param: str) -> str:
+    """`text`, unless it holds half of a surrogate pair, which JSON can spell but no database can keep."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise _invalid(f"{text!r} is not valid Unicode.", param) from error
+    return text
 
 
 def check_attributes(raw: object, param: str = "attributes") -> dict[str, AttributeValue]:
@@ -162,7 +170,7 @@ def check_attributes(raw: object, param: str = "attributes") -> dict[str, Attrib
 
 
 def _key(key: object, param: str) -> str:
-    if not isinstance(key, str) or not 1 <= len(key) <= MAX_KEY_LENGTH:
+    if not isinstance(key, str) or not 1 <= len(_unicode(key, param)) <= MAX_KEY_LENGTH:
         raise _invalid(f"Attribute names have 1 to {MAX_KEY_LENGTH} characters; got {key!r}.", f"{param}.{key}")
     return key
 
