@@ -16,9 +16,8 @@ Mask = npt.NDArray[np.bool_]
 class DenseIndex(Protocol):
     """Unit vectors as rows, searched by inner product. Immutable, so any thread may search it."""
 
-    @property
-    def vectors(self) -> Float16:
-        """float16 (n, dimension), in the order of the rows; not to be written to."""
+    def take(self, chosen: Mask) -> Float16:
+        """A copy of the chosen rows, float16 (k, dimension), in their order; `chosen` is bool (n,)."""
         ...
 
     def search(self, queries: Float32, limit: int, allowed: Mask | None = None) -> tuple[Float32, Int64]:
@@ -36,9 +35,8 @@ class ExactIndex:
     def __init__(self, vectors: Float16) -> None:
         self._vectors = vectors
 
-    @property
-    def vectors(self) -> Float16:
-        return self._vectors
+    def take(self, chosen: Mask) -> Float16:
+        return self._vectors[chosen]
 
     def search(self, queries: Float32, limit: int, allowed: Mask | None = None) -> tuple[Float32, Int64]:
         rows = np.arange(len(self._vectors)) if allowed is None else np.flatnonzero(allowed)

@@ -35,17 +35,15 @@ class FaissIndex:
         count, dimension = vectors.shape
         self._threads = threads
         self._index = faiss.IndexScalarQuantizer(dimension, faiss.ScalarQuantizer.QT_fp16, faiss.METRIC_INNER_PRODUCT)
-        self._vectors = np.empty((0, dimension), np.float16)
+        self._vectors = np.empty((0, dimension), np.float16)  # a view into FAISS, which must not outlive the index
         if count:
             self._index.add_sa_codes(np.ascontiguousarray(vectors).view(np.uint8))
             codes = faiss.rev_swig_ptr(self._index.codes.data(), count * dimension * 2)
             self._vectors = codes.view(np.float16).reshape(count, dimension)
-            self._vectors.flags.writeable = False
         self._gpu = GpuCopy.try_to_make(self._vectors) if gpu and count else None
 
-    @property
-    def vectors(self) -> Float16:
-        return self._vectors
+    def take(self, chosen: Mask) -> Float16:
+        return self._vectors[chosen]
 
     def search(self, queries: Float32, limit: int, allowed: Mask | None = None) -> tuple[Float32, Int64]:
         count = len(self._vectors) if allowed is None else int(np.count_nonzero(allowed))

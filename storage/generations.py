@@ -72,7 +72,7 @@ class Segment:
         """A copy of what is not deleted."""
         alive = np.repeat(self.run_live, self.run_lengths)
         attachments = np.repeat(self.run_attachments, self.run_lengths)
-        return Rows(self.ids[alive], attachments[alive], self.index.vectors[alive])
+        return Rows(self.ids[alive], attachments[alive], self.index.take(alive))
 
     def search(self, queries: Float32, limit: int, attachments: Int64 | None) -> tuple[Float32, Int64]:
         """Scores and chunk ids, both (q, k)."""
