@@ -38,11 +38,12 @@ def say(*words: str) -> None:
 
 def write(stores: LocalStores, action: str, file_id: str) -> None:
     say("begin", action, file_id)
-    if action == "add":
-        stores.attach(OWNER, STORE, NewAttachment(file_id))
-        stores.finish(job(file_id), ingested(units(np.random.default_rng(FILES.index(file_id)), 3)))
-    else:
+    if action == "remove":
         stores.detach(OWNER, STORE, file_id)
+    else:
+        if action == "add":
+            stores.attach(OWNER, STORE, NewAttachment(file_id))
+        stores.finish(job(file_id), ingested(units(np.random.default_rng(FILES.index(file_id)), 3)))
     say("done", action, file_id)
 
 

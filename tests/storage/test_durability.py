@@ -48,7 +48,7 @@ def check(path: Path, lines: list[list[str]], attached: set[str]) -> tuple[set[s
         elif word == "done":
             unsure = set()
             action, file_id = rest
-            attached = attached | {file_id} if action == "add" else attached - {file_id}
+            attached = attached | {file_id} if action != "remove" else attached - {file_id}
     stores = LocalStores(path, threads=1)
     items = stores.list_attachments(OWNER, STORE, PageRequest(limit=100)).items
     completed = {item.file_id for item in items if item.status is FileStatus.COMPLETED}
@@ -72,11 +72,11 @@ SEVENTH = {"file-7"}
 @pytest.mark.parametrize(
     ("point", "completed", "pending"),
     [
-        ("before-commit:add", FIRST, SEVENTH),
+        ("before-commit:ingest", FIRST, SEVENTH),
         ("before-commit:remove", FIRST, SEVENTH),
-        ("between-commit-and-ledger:add", FIRST | SEVENTH, set()),
+        ("between-commit-and-ledger:ingest", FIRST | SEVENTH, set()),
         ("between-commit-and-ledger:remove", FIRST - {"file-1"}, SEVENTH),
-        ("before-publishing:add", FIRST | SEVENTH, set()),
+        ("before-publishing:ingest", FIRST | SEVENTH, set()),
         ("before-publishing:remove", FIRST - {"file-1"}, SEVENTH),
         ("checkpoint", {f"file-{number}" for number in range(10)}, set()),
     ],
