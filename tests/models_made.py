@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 
 import torch
@@ -78,6 +79,7 @@ def _save(model: torch.nn.Module, folder: Path) -> Path:
     return folder
 
 
+@cache
 def _tokenizer() -> Tokenizer:
     tokenizer = Tokenizer(models.Unigram())
     tokenizer.normalizer = normalizers.NFKC()

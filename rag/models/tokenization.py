@@ -110,6 +110,7 @@ def load_tokenizer_file(path: Path) -> Tokenizer:
     content["truncation"] = content["padding"] = None
     if content["model"].get("type") == "Unigram":
         _hide_special_pieces(content)
+        _strip_ends(content)
     tokenizer: Tokenizer = Tokenizer.from_str(json.dumps(content))
     tokenizer.encode_special_tokens = True
     return tokenizer
@@ -126,6 +127,14 @@ def _hide_special_pieces(content: dict[str, Any]) -> None:
     for token in content["added_tokens"]:
         if token["special"]:
             token["content"] = f" {token['content']} "
+
+
+def _strip_ends(content: dict[str, Any]) -> None:
+    """SentencePiece ignores blanks at the ends of a text; some tokenizer files leave that out, and a last line break
+    would be a token."""
+    strip = {"type": "Strip", "strip_left": True, "strip_right": True}
+    others = [content["normalizer"]] if content["normalizer"] else []
+    content["normalizer"] = {"type": "Sequence", "normalizers": [*others, strip]}
 
 
 def _sound(text: str) -> str:

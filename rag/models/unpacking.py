@@ -39,6 +39,25 @@ SMALL_BERT: Mapping[str, Any] = {
     "max_position_embeddings": 512,
     "transformers_version": "5.0.0",
 }
+BERT_TOKENIZER = {
+    "tokenizer_class": "BertTokenizer",
+    "cls_token": "[CLS]",
+    "sep_token": "[SEP]",
+    "pad_token": "[PAD]",
+    "unk_token": "[UNK]",
+    "mask_token": "[MASK]",
+}
+XLM_R_TOKENIZER = {
+    "tokenizer_class": "XLMRobertaTokenizer",
+    "bos_token": "<s>",
+    "eos_token": "</s>",
+    "cls_token": "<s>",
+    "sep_token": "</s>",
+    "pad_token": "<pad>",
+    "unk_token": "<unk>",
+    "mask_token": "<mask>",
+}
+
 QUANTIZED = "_quantized"
 Q4_BLOCK = 32  # weights that share a scale
 Q4_BYTES = 2 + Q4_BLOCK // 2
@@ -93,7 +112,8 @@ def _write(folder: Path, weights: Weights, model: PackagedModel) -> None:
     }
     if model.reranks:
         config |= {"id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}
-    tokenizer_config = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": model.card.window}
+    tokenizer = XLM_R_TOKENIZER if model.format == "q4" else BERT_TOKENIZER
+    tokenizer_config = {**tokenizer, "model_max_length": model.card.window}
     # Small files first: a folder without weights is never taken for a model.
     (folder / "config.json").write_text(json.dumps(config, indent=2))
     (folder / "tokenizer_config.json").write_text(json.dumps(tokenizer_config, indent=2))
