@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from rag.errors import RagError
 from rag.filters import Filter
-from rag.types import Float32, Kind, Priority
+from rag.types import Float32, Kind, ModelInfo, Priority
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -32,6 +32,7 @@ class SearchCall:
     owner: str
     store_id: str
     queries: Float32  # (q, dimension)
+    model: ModelInfo
     limit: int
     where: Filter | None
 

@@ -141,9 +141,16 @@ class RemoteStores:
         return await call(self._handle.search_all.remote(calls), "vector store")
 
     async def search(
-        self, owner: str, store_id: str, queries: Float32, *, limit: int, where: Filter | None = None
+        self,
+        owner: str,
+        store_id: str,
+        queries: Float32,
+        *,
+        model: ModelInfo,
+        limit: int,
+        where: Filter | None = None,
     ) -> list[Hit]:
-        return await self._searches.call(SearchCall(owner, store_id, queries, limit, where))
+        return await self._searches.call(SearchCall(owner, store_id, queries, model, limit, where))
 
     async def create_file(self, record: FileRecord) -> FileRecord:
         return await self._call("create_file", record)

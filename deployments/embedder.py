@@ -32,7 +32,7 @@ class EmbedderDeployment:
         return await answer_each(calls, lambda call: self.embed(call.texts, call.kind, call.priority, call.truncate))
 
     async def stats(self) -> dict[str, float]:
-        return self._embedder.stats().as_numbers()
+        return await self._embedder.stats()
 
     async def check_health(self) -> None:
         """A replica that cannot embed is replaced."""

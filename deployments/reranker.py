@@ -26,7 +26,7 @@ class RerankerDeployment:
         return await self._reranker.rerank(query, passages, max_tokens_per_passage=max_tokens_per_passage)
 
     async def stats(self) -> dict[str, float]:
-        return self._reranker.stats().as_numbers()
+        return await self._reranker.stats()
 
     async def check_health(self) -> None:
         """A replica that cannot rerank is replaced."""

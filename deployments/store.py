@@ -32,7 +32,9 @@ class StoreDeployment(AsyncStores):
         """Searches of several clients that shared a hop."""
         return await answer_each(
             calls,
-            lambda call: self.search(call.owner, call.store_id, call.queries, limit=call.limit, where=call.where),
+            lambda call: self.search(
+                call.owner, call.store_id, call.queries, model=call.model, limit=call.limit, where=call.where
+            ),
         )
 
     async def check_health(self) -> None:

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from rag.batching import Batcher, BatcherStats
+from rag.batching import Batcher
 from rag.errors import InvalidRequest
 from rag.models.base import EmbeddingModel, RerankModel, TokenIds, TokenPair
 from rag.settings import ModelSettings
@@ -76,8 +76,8 @@ class BatchedEmbedder:
             "string_above_max_length",
         )
 
-    def stats(self) -> BatcherStats:
-        return self._batcher.stats()
+    async def stats(self) -> dict[str, float]:
+        return self._batcher.stats().as_numbers()
 
     def close(self) -> None:
         self._batcher.close()
@@ -116,8 +116,8 @@ class BatchedReranker:
         scores: list[float] = self._model.score(batch).tolist()
         return scores
 
-    def stats(self) -> BatcherStats:
-        return self._batcher.stats()
+    async def stats(self) -> dict[str, float]:
+        return self._batcher.stats().as_numbers()
 
     def close(self) -> None:
         self._batcher.close()

@@ -55,6 +55,10 @@ class Embedder(Protocol):
         """
         ...
 
+    async def stats(self) -> Mapping[str, float]:
+        """Counts and sizes by name, for metrics; of one replica where there are several."""
+        ...
+
 
 class Reranker(Protocol):
     """Query and passages to relevance."""
@@ -70,6 +74,10 @@ class Reranker(Protocol):
             InvalidRequest: the query alone fills the window.
             Overloaded, ModelFailed: as for `Embedder`.
         """
+        ...
+
+    async def stats(self) -> Mapping[str, float]:
+        """Counts and sizes by name, for metrics; of one replica where there are several."""
         ...
 
 
@@ -151,10 +159,25 @@ class VectorStores(Protocol):
 
     # search
     async def search(
-        self, owner: str, store_id: str, queries: Float32, *, limit: int, where: Filter | None = None
+        self,
+        owner: str,
+        store_id: str,
+        queries: Float32,
+        *,
+        model: ModelInfo,
+        limit: int,
+        where: Filter | None = None,
     ) -> list[Hit]:
         """The best min(limit, matching) chunks for each row of `queries` (float32 (q, dimension)), merged:
         each chunk once, with the score (cosine, negative as 0) and index of the query that it matches best,
-        best first, ties by chunk id. `where` is applied before the ranking.
+        best first, ties by chunk id. `where` is applied before the ranking. `model` embedded the queries.
+
+        Raises:
+            InvalidRequest: the store has expired.
+            ModelMismatch: it was filled with another model.
         """
+        ...
+
+    async def stats(self) -> Mapping[str, float]:
+        """Counts and sizes by name, for metrics; of one replica where there are several."""
         ...

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from rag.errors import InvalidRequest, ModelFailed, ModelMismatch, Retryable, StoreUnavailable
+from rag.errors import InvalidRequest, ModelFailed, Retryable, StoreUnavailable
 from rag.filters import Filter
 from rag.protocols import Embedder, Reranker, VectorStores
 from rag.settings import SearchSettings
-from rag.types import Float32, Hit, Kind, ModelInfo, SearchResult, VectorStoreRecord
+from rag.types import Float32, Hit, Kind, SearchResult
 
 MAX_QUERIES = 16
 MAX_LIMIT = 50
@@ -44,8 +44,8 @@ class SearchRequest:
             raise _invalid(f"Expected 1 to {MAX_QUERIES} queries; got {len(self.queries)}.", "query")
         if not all(self.queries):
             raise _invalid("A query is empty.", "query")
-        if not 1 <= self.limit <= MAX_LIMIT:
-            raise _invalid(f"Expected 1 to {MAX_LIMIT} results; got {self.limit}.", "max_num_results")
+        if self.limit < 1:
+            raise _invalid(f"Expected at least 1 result; got {self.limit}.", "max_num_results")
         if not 0.0 <= self.score_threshold <= 1.0:
             raise _invalid(f"Expected 0 to 1; got {self.score_threshold}.", "ranking_options.score_threshold")
 
@@ -80,13 +80,18 @@ class SearchPipeline:
         reranker, by_name = await self._choose_reranker(request.ranker)
         clock = _Clock()
         notes = {"X-Rewrite-Query": "unavailable"} if request.rewrite_query else {}
+        store_ids = list(dict.fromkeys(request.store_ids))
         with clock.stage("embed"):
-            store_ids, vectors, truncated = await self._prepare(owner, request)
+            served, (vectors, truncated) = await asyncio.gather(self._embedder.info(), self._embed(request))
         if truncated:
             notes["X-Query-Truncated"] = "true"
         with clock.stage("search"):
             wanted = max(request.limit, self._settings.candidates) if reranker else request.limit
-            hits = await self._candidates(owner, store_ids, vectors, request.where, wanted)
+            searches = (
+                self._stores.search(owner, store_id, vectors, model=served, limit=wanted, where=request.where)
+                for store_id in store_ids
+            )
+            hits = _ranked(hit for hits in await asyncio.gather(*searches) for hit in hits)[:wanted]
         if reranker and hits:
             with clock.stage("rerank"):
                 hits, note = await self._rerank(reranker, request.queries, hits, by_name=by_name)
@@ -111,28 +116,12 @@ class SearchPipeline:
         expected = ["none", *AUTOMATIC_RANKERS, *([served] if served else [])]
         raise _invalid(f"Unknown ranker '{ranker}'. Expected one of: {', '.join(expected)}.", "ranking_options.ranker")
 
-    async def _prepare(self, owner: str, request: SearchRequest) -> tuple[list[str], Float32, bool]:
-        """The stores' ids once each, the queries' vectors, and whether a query was cut."""
-        store_ids = list(dict.fromkeys(request.store_ids))
-        lookup = asyncio.gather(*(self._stores.get_store(owner, store_id) for store_id in store_ids))
-        records, info, (vectors, truncated) = await _all_three(lookup, self._embedder.info(), self._embed(request))
-        for record in records:
-            _check_store(record, info)
-        return store_ids, vectors, truncated
-
     async def _embed(self, request: SearchRequest) -> tuple[Float32, bool]:
         try:
             return (await self._embedder.embed(request.queries, kind=Kind.QUERY)).dense, False
         except InvalidRequest:
             # Too long for the window: cut, and say so. Only then, since counts of cut texts do not tell.
             return (await self._embedder.embed(request.queries, kind=Kind.QUERY, truncate=True)).dense, True
-
-    async def _candidates(
-        self, owner: str, store_ids: Sequence[str], vectors: Float32, where: Filter | None, limit: int
-    ) -> list[Hit]:
-        searches = (self._stores.search(owner, store_id, vectors, limit=limit, where=where) for store_id in store_ids)
-        found = await asyncio.gather(*searches)
-        return _ranked(hit for hits in found for hit in hits)[:limit]
 
     async def _rerank(
         self, reranker: Reranker, queries: Sequence[str], hits: list[Hit], *, by_name: bool
@@ -184,37 +173,6 @@ class _Clock:
 
 def _ranked(hits: Iterable[Hit]) -> list[Hit]:
     return sorted(hits, key=lambda hit: (-hit.score, hit.chunk_id, hit.store_id))
-
-
-def _check_store(record: VectorStoreRecord, info: ModelInfo) -> None:
-    if record.expires_at is not None and record.expires_at <= time.time():
-        message = f"The vector store '{record.id}' has expired: it was not used for {record.expires_after_days} days."
-        raise InvalidRequest(message, "vector_store_id", "vector_store_expired")
-    stamped = record.model
-    if (stamped.id, stamped.revision, stamped.dimension) != (info.id, info.revision, info.dimension):
-        raise ModelMismatch(
-            f"The vector store '{record.id}' was filled with {_name(stamped)}, but {_name(info)} is served. "
-            "Serve that model again, or add the files to a new store.",
-            "vector_store_id",
-            "model_mismatch",
-        )
-
-
-def _name(info: ModelInfo) -> str:
-    return f"'{info.id}' (revision {info.revision}, {info.dimension} dimensions)"
-
-
-async def _all_three(first: Awaitable[A], second: Awaitable[B], third: Awaitable[C]) -> tuple[A, B, C]:
-    """The results of three that run at once; the earliest argument that failed decides the error."""
-    results = await asyncio.gather(first, second, third, return_exceptions=True)
-    one, two, three = results
-    if isinstance(one, BaseException):
-        raise one
-    if isinstance(two, BaseException):
-        raise two
-    if isinstance(three, BaseException):
-        raise three
-    return one, two, three
 
 
 def _invalid(message: str, param: str) -> InvalidRequest:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -82,6 +82,16 @@ class RagService:
         self._pipeline = SearchPipeline(
             embedder, reranker, stores, self.options.search, reranker_aliases=self.options.reranker_aliases
         )
+
+    async def stats(self) -> dict[str, Mapping[str, float]]:
+        """What the parts count, by part; `up` is 0 for one that does not answer."""
+        inference = self.inference
+        parts: dict[str, Awaitable[Mapping[str, float]]] = {"embedder": inference.embedder.stats()}
+        if inference.reranker is not None:
+            parts["reranker"] = inference.reranker.stats()
+        parts["store"] = self._stores.stats()
+        found = await asyncio.gather(*map(_if_up, parts.values()))
+        return dict(zip(parts, found, strict=True))
 
     # --- files ------------------------------------------------------------------------------------------------------
 
@@ -230,3 +240,10 @@ class RagService:
 
 def _store(store_id: str) -> str:
     return ids.check_id(store_id, ids.VECTOR_STORE, "vector_store_id")
+
+
+async def _if_up(numbers: Awaitable[Mapping[str, float]]) -> Mapping[str, float]:
+    try:
+        return {**await numbers, "up": 1.0}
+    except RagError:
+        return {"up": 0.0}

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fastapi import APIRouter
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from starlette.requests import Request
 from starlette.responses import Response
+
+from rag.service import RagService
 
 router = APIRouter()
 
@@ -19,6 +21,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        self._parts: dict[str, Gauge] = {}
         self._requests = Counter(
             "florilegium_requests", "Answered requests.", ("method", "route", "status"), registry=self.registry
         )
@@ -38,6 +41,17 @@ class Metrics:
         self._requests.labels(method, route, str(status)).inc()
         self._duration.labels(route).observe(seconds)
 
+    def parts(self, stats: Mapping[str, Mapping[str, float]]) -> None:
+        """Take over what the parts behind this replica count."""
+        for part, numbers in stats.items():
+            for name, value in numbers.items():
+                self._part(f"florilegium_{part}_{name}").set(value)
+
+    def _part(self, name: str) -> Gauge:
+        if name not in self._parts:
+            self._parts[name] = Gauge(name, "Of the part behind this replica.", registry=self.registry)
+        return self._parts[name]
+
     def stages(self, timings: Mapping[str, float]) -> None:
         """Record seconds by stage."""
         for stage, seconds in timings.items():
@@ -46,6 +60,8 @@ class Metrics:
 
 @router.get("/metrics")
 async def metrics(request: Request) -> Response:
-    """The metrics of this replica."""
-    registry: CollectorRegistry = request.app.state.metrics.registry
-    return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
+    """The metrics of this replica, and of the parts behind it."""
+    recorder: Metrics = request.app.state.metrics
+    service: RagService = request.app.state.service
+    recorder.parts(await service.stats())
+    return Response(generate_latest(recorder.registry), media_type=CONTENT_TYPE_LATEST)

@@ -104,7 +104,7 @@ def search(model_name: str, data_dir: str, store_id: str, count: str) -> dict[st
         started = time.perf_counter()
         vectors = model.encode(model.tokenize([query], Kind.QUERY)).dense
         embedded = time.perf_counter()
-        hits = stores.search(OWNER, store_id, vectors, limit=10)
+        hits = stores.search(OWNER, store_id, vectors, model=model.info, limit=10)
         assert len(hits) == 10
         stages.append((embedded - started, time.perf_counter() - embedded))
 
