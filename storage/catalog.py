@@ -146,6 +146,18 @@ def touch_store(cursor: Cursor, store_id: str, when: int) -> None:
     )
 
 
+def purge_expired(cursor: Cursor, now: int) -> list[str]:
+    """Delete the chunks of stores that have expired, and keep the rest of them; gives the stores that had any."""
+    rows = cursor.execute(
+        "update attachments set chunk_count = 0, usage_bytes = 0 where chunk_count > 0 and store_id in "
+        "(select id from vector_stores where last_active_at + expires_after_days * 86400 <= ?) returning key, store_id",
+        [now],
+    ).fetchall()
+    for key, _ in rows:
+        cursor.execute("delete from chunks where attachment = ?", [key])
+    return sorted({store_id for _, store_id in rows})
+
+
 def delete_store(cursor: Cursor, owner: str, store_id: str) -> None:
     """Remove the store, its attachments and their chunks."""
     check_store(cursor, owner, store_id)

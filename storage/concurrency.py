@@ -20,6 +20,7 @@ from rag.types import (
     Float32,
     Hit,
     IngestJob,
+    ModelInfo,
     NewAttachment,
     Page,
     PageRequest,
@@ -123,9 +124,18 @@ class AsyncStores:
     # --- search -----------------------------------------------------------------------------------------------------
 
     async def search(
-        self, owner: str, store_id: str, queries: Float32, *, limit: int, where: Filter | None = None
+        self,
+        owner: str,
+        store_id: str,
+        queries: Float32,
+        *,
+        model: ModelInfo,
+        limit: int,
+        where: Filter | None = None,
     ) -> list[Hit]:
-        return await self._in_thread(self._stores.search, owner, store_id, queries, limit=limit, where=where)
+        return await self._in_thread(
+            self._stores.search, owner, store_id, queries, model=model, limit=limit, where=where
+        )
 
     async def stats(self) -> dict[str, float]:
         """Numbers for metrics."""

@@ -102,14 +102,14 @@ class Database:
             if not open_from_checkpoint or not layout.database.exists():
                 raise
             self._set_log_aside(damage)
+        self._local = threading.local()
         try:
             self._connection = duckdb.connect(str(layout.database), config={**OPTIONS, "threads": threads})
+            self._writer = self._connection.cursor()
+            self._migrate()
+            (self._commits,) = _one(self._writer, "select commits from ledger")
         except duckdb.Error as error:
             raise StoreDamaged(f"The database {layout.database} cannot be opened: {error}") from error
-        self._local = threading.local()
-        self._writer = self._connection.cursor()
-        self._migrate()
-        (self._commits,) = _one(self._writer, "select commits from ledger")
         self._ledger = os.open(layout.ledger, os.O_RDWR | os.O_CREAT, 0o644)
         self._write_ledger()
 

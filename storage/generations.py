@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rag.types import Float32, Int64
+from rag.types import Float32, Int64, VectorStoreRecord
 from storage.dense import DenseIndex, Float16, Mask
 
 IndexFactory = Callable[[Float16], DenseIndex]
@@ -163,16 +163,14 @@ Change = Callable[[Generation], Generation]
 
 
 class StoreIndex:
-    """The reference to a vector store's current generation, and what never changes about the store.
+    """The reference to a vector store's current generation, and what the store says of itself.
 
     Everything but reading `generation` happens on the write thread, so that changes apply in the order of commits.
     """
 
-    def __init__(self, owner: str, dimension: int, model: str) -> None:
+    def __init__(self, record: VectorStoreRecord) -> None:
         self.loading = threading.Lock()
-        self.owner = owner
-        self.dimension = dimension
-        self.model = model
+        self.record = record  # its counts and its last use are those of some moment
         self.generation: Generation | None = None
         self._missed: list[Change] | None = None
 

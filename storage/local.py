@@ -23,6 +23,7 @@ import numpy as np
 
 from rag.errors import ModelFailed, ModelMismatch, NotFound, StoreDamaged
 from rag.filters import Filter, matches
+from rag.stamp import check_searchable
 from rag.types import (
     Attachment,
     Attributes,
@@ -34,6 +35,7 @@ from rag.types import (
     Hit,
     IngestedFile,
     IngestJob,
+    ModelInfo,
     NewAttachment,
     Page,
     PageRequest,
@@ -148,11 +150,15 @@ class LocalStores:
 
     def update_store(self, owner: str, store_id: str, changes: Mapping[str, object]) -> VectorStoreRecord:
         def update(cursor: Cursor) -> None:
-            catalog.check_store(cursor, owner, store_id)
+            self._check_alive(cursor, owner, store_id)
             catalog.update_store(cursor, store_id, changes)
             self._activity.touch(store_id)
 
-        self._write(update)
+        def publish(_: None) -> None:
+            if (index := self._indexes.get(store_id)) is not None:
+                index.record = catalog.get_store(self._database.cursor, owner, store_id)
+
+        self._write(update, publish)
         return self.get_store(owner, store_id)
 
     def delete_store(self, owner: str, store_id: str) -> None:
@@ -161,11 +167,16 @@ class LocalStores:
             lambda _: self._indexes.pop(store_id, None),
         )
 
+    def _check_alive(self, cursor: Cursor, owner: str, store_id: str) -> None:
+        """An expired store stays expired: its chunks may be gone."""
+        record = self._activity.seen(catalog.get_store(cursor, owner, store_id))
+        check_searchable(record, record.model, self._clock())
+
     # --- files of a store -------------------------------------------------------------------------------------------
 
     def attach(self, owner: str, store_id: str, new: NewAttachment) -> Attachment:
         def attach(cursor: Cursor) -> Attachment:
-            catalog.check_store(cursor, owner, store_id)
+            self._check_alive(cursor, owner, store_id)
             if (existing := catalog.find_attachment(cursor, store_id, new.file_id)) is None:
                 file = catalog.get_file(cursor, owner, new.file_id)
                 catalog.insert_attachment(cursor, store_id, new, file.filename, int(self._clock()))
@@ -184,6 +195,7 @@ class LocalStores:
 
     def set_attributes(self, owner: str, store_id: str, file_id: str, attributes: Attributes) -> Attachment:
         def update(cursor: Cursor) -> Attachment:
+            self._check_alive(cursor, owner, store_id)
             catalog.set_attributes(cursor, self._key(cursor, owner, store_id, file_id), attributes)
             self._activity.touch(store_id)
             return catalog.get_attachment(cursor, owner, store_id, file_id)
@@ -217,18 +229,27 @@ class LocalStores:
     # --- search -----------------------------------------------------------------------------------------------------
 
     def search(
-        self, owner: str, store_id: str, queries: Float32, *, limit: int, where: Filter | None = None
+        self,
+        owner: str,
+        store_id: str,
+        queries: Float32,
+        *,
+        model: ModelInfo,
+        limit: int,
+        where: Filter | None = None,
     ) -> list[Hit]:
         """As `rag.protocols.VectorStores.search`.
 
         Raises:
             NotFound: no such store.
-            ModelMismatch: the queries have another dimension than the store.
+            InvalidRequest: it has expired.
+            ModelMismatch: it was filled with another model, or the queries have another dimension.
             ModelFailed: a query is not finite.
         """
         while True:
             index = self._index(owner, store_id)
-            _check_queries(queries, index, store_id)
+            check_searchable(self._activity.seen(index.record), model, self._clock())
+            _check_queries(queries, index.record.model.dimension)
             self._activity.touch(store_id)
             generation = index.generation
             if generation is None:
@@ -268,13 +289,13 @@ class LocalStores:
         if index is None:
             # On the write thread, so that a store which is deleted right now is not put back.
             index = self._writer.between(lambda: self._register(owner, store_id))
-        if index.owner != owner:
+        if index.record.owner != owner:
             raise NotFound(f"No such vector store: {store_id}", "id")
         return index
 
     def _register(self, owner: str, store_id: str) -> StoreIndex:
         record = catalog.get_store(self._database.cursor, owner, store_id)
-        return self._indexes.setdefault(store_id, StoreIndex(record.owner, record.model.dimension, record.model.id))
+        return self._indexes.setdefault(store_id, StoreIndex(record))
 
     def _load(self, store_id: str, index: StoreIndex) -> Generation:
         with index.loading:
@@ -291,7 +312,7 @@ class LocalStores:
 
             self._writer.between(pin)
             try:
-                generation = self._build(chunks.load(cursor, store_id, index.dimension))
+                generation = self._build(chunks.load(cursor, store_id, index.record.model.dimension))
             except duckdb.Error as error:
                 raise StoreDamaged(f"The chunks of vector store {store_id} cannot be read: {error}") from error
             finally:
@@ -364,6 +385,19 @@ class LocalStores:
             "bytes_on_disk": float(self._database.bytes_on_disk),
         }
 
+    def purge_expired(self) -> list[str]:
+        """Delete the chunks of stores that have expired; to be called now and then. Gives the stores that had any."""
+
+        def purge(cursor: Cursor) -> list[str]:
+            self._record_uses(cursor)
+            return catalog.purge_expired(cursor, int(self._clock()))
+
+        def publish(store_ids: list[str]) -> None:
+            for store_id in store_ids:
+                self._indexes.pop(store_id, None)
+
+        return self._write(purge, publish)
+
     def checkpoint(self) -> None:
         """Fold the log into the database, so that its file can be copied while nothing is written."""
         self._writer.between(self._database.checkpoint)
@@ -374,17 +408,19 @@ class LocalStores:
         """Run a task on the write thread, with the uses since the last write."""
 
         def with_uses(cursor: Cursor) -> tuple[T, dict[str, int]]:
-            result = task(cursor)
-            uses = self._activity.pending()
-            for store_id, when in uses.items():
-                catalog.touch_store(cursor, store_id, when)
-            return result, uses
+            return task(cursor), self._record_uses(cursor)
 
         def publish_both(outcome: tuple[T, dict[str, int]]) -> None:
             self._activity.recorded(outcome[1])
             publish(outcome[0])
 
         return self._writer.write(with_uses, publish_both)[0]
+
+    def _record_uses(self, cursor: Cursor) -> dict[str, int]:
+        uses = self._activity.pending()
+        for store_id, when in uses.items():
+            catalog.touch_store(cursor, store_id, when)
+        return uses
 
     def _change(self, store_id: str, change: Change) -> None:
         index = self._indexes.get(store_id)
@@ -396,14 +432,9 @@ def _without(attachment: int, generation: Generation) -> Generation:
     return generation.without(attachment)
 
 
-def _check_queries(queries: Float32, index: StoreIndex, store_id: str) -> None:
-    dimension = queries.shape[1]
-    if dimension != index.dimension:
-        raise ModelMismatch(
-            f"The vector store {store_id} was filled with the model {index.model} of dimension {index.dimension}; "
-            f"the query has {dimension}.",
-            "vector_store_id",
-        )
+def _check_queries(queries: Float32, dimension: int) -> None:
+    if queries.shape[1] != dimension:
+        raise ModelMismatch(f"The store has vectors of {dimension} dimensions; the query has {queries.shape[1]}.")
     if not np.isfinite(queries).all():
         raise ModelFailed("The embedding of the query is not finite.")
 

@@ -11,7 +11,7 @@ from rag.filters import Comparison
 from storage.faiss_index import FaissIndex, faiss
 from storage.local import LocalStores
 from storage.settings import IndexSettings, StorageSettings
-from tests.storage.made import OWNER, STORE, fill, store_record, units
+from tests.storage.made import MODEL, OWNER, STORE, fill, store_record, units
 
 pytestmark = [
     pytest.mark.gpu,
@@ -43,14 +43,14 @@ def test_a_store_answers_alike_on_both(tmp_path: Path) -> None:
         settings = StorageSettings(index=IndexSettings(device=device, tail=100))
         stores = LocalStores(tmp_path / device, settings, threads=1)
         stores.create_store(store_record())
-        stores.search(OWNER, STORE, queries[:1], limit=1)
+        stores.search(OWNER, STORE, queries[:1], model=MODEL, limit=1)
         for number, vectors in enumerate(files):
             fill(stores, f"file-{number}", vectors, {"even": number % 2 == 0})
         for number in range(0, 40, 7):
             stores.detach(OWNER, STORE, f"file-{number}")
         for where in (None, Comparison("even", "eq", True)):
             for query in queries:
-                hits = stores.search(OWNER, STORE, query[None], limit=10, where=where)
+                hits = stores.search(OWNER, STORE, query[None], model=MODEL, limit=10, where=where)
                 found.append((device, [hit.chunk_id for hit in hits]))
         stores.close()
     assert [ids for device, ids in found if device == "cpu"] == [ids for device, ids in found if device == "cuda"]

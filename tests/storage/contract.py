@@ -40,7 +40,7 @@ FAILURE = FileError(ErrorCode.UNSUPPORTED_FILE, "There is no text in it.")
 
 def found(stores: LocalStores, query: Any, limit: int = 10, where: Any = None, store_id: str = STORE) -> list[str]:
     """The files of the hits, best first."""
-    return [hit.file_id for hit in stores.search(OWNER, store_id, query, limit=limit, where=where)]
+    return [hit.file_id for hit in stores.search(OWNER, store_id, query, model=MODEL, limit=limit, where=where)]
 
 
 class StoresContract:
@@ -128,7 +128,7 @@ class StoresContract:
                 lambda: store.list_attachments(owner, store_id, page),
                 lambda: store.set_attributes(owner, store_id, file_id, {}),
                 lambda: store.detach(owner, store_id, file_id),
-                lambda: store.search(owner, store_id, axis(0), limit=1),
+                lambda: store.search(owner, store_id, axis(0), model=MODEL, limit=1),
                 lambda: store.delete_store(owner, store_id),
                 lambda: store.get_file(owner, file_id),
                 lambda: store.delete_file(owner, file_id),
@@ -192,7 +192,7 @@ class StoresContract:
         fill(store, "file-1", axis(0), text="old")
         assert found(store, axis(0)) == ["file-1"]
         assert store.finish(job("file-1"), ingested(axis(0), "new"))
-        hits = store.search(OWNER, STORE, axis(0), limit=10)
+        hits = store.search(OWNER, STORE, axis(0), model=MODEL, limit=10)
         assert [hit.chunk.text for hit in hits] == ["new 0 é"]
         assert store.stats()["chunks"] == 1
 
@@ -247,7 +247,7 @@ class StoresContract:
         store.attach(OWNER, STORE, NewAttachment("file-1", {"n": 1.0, "flag": False}))
         store.finish(job("file-1"), file)
         for expected, vector in zip(file.chunks, file.embeddings.dense, strict=True):
-            hit = store.search(OWNER, STORE, vector[None], limit=1)[0]
+            hit = store.search(OWNER, STORE, vector[None], model=MODEL, limit=1)[0]
             assert hit.chunk == expected
             assert (hit.store_id, hit.file_id, hit.filename) == (STORE, "file-1", "file-1.txt")
             assert hit.attributes == {"n": 1.0, "flag": False}
@@ -256,7 +256,7 @@ class StoresContract:
     def test_scores_lie_between_zero_and_one_best_first_then_by_chunk(self, store: LocalStores) -> None:
         vectors = np.concatenate([axis(0), -axis(0), axis(1), axis(0), -axis(0)])
         fill(store, "file-1", vectors)
-        hits = store.search(OWNER, STORE, axis(0), limit=10)
+        hits = store.search(OWNER, STORE, axis(0), model=MODEL, limit=10)
         assert [hit.score for hit in hits] == [1.0, 1.0, 0.0, 0.0, 0.0]
         assert [(-hit.score, hit.chunk_id) for hit in hits] == sorted((-hit.score, hit.chunk_id) for hit in hits)
 
@@ -268,7 +268,7 @@ class StoresContract:
         fill(store, "file-1", axis(0))
         fill(store, "file-2", axis(1))
         queries = np.concatenate([axis(1), axis(0), axis(1)])
-        hits = store.search(OWNER, STORE, queries, limit=10)
+        hits = store.search(OWNER, STORE, queries, model=MODEL, limit=10)
         assert [(hit.file_id, hit.query_index, hit.score) for hit in hits] == [("file-1", 1, 1.0), ("file-2", 0, 1.0)]
 
     def test_names_stay_right_after_a_removal(self, store: LocalStores) -> None:
@@ -278,7 +278,7 @@ class StoresContract:
         store.detach(OWNER, STORE, "file-1")
         fill(store, "file-5", axis(5))
         for number in (0, 2, 3, 4, 5):
-            hit = store.search(OWNER, STORE, axis(number), limit=1)[0]
+            hit = store.search(OWNER, STORE, axis(number), model=MODEL, limit=1)[0]
             assert (hit.file_id, hit.chunk.text) == (f"file-{number}", f"file-{number} 0 é")
         assert "file-1" not in found(store, axis(1))
         store.attach(OWNER, STORE, NewAttachment("file-1"))
@@ -303,7 +303,7 @@ class StoresContract:
         assert changed.attributes == {"state": "final"}
         assert found(store, axis(0), where=draft) == []
         assert found(store, axis(0), where=final) == ["file-1"]
-        assert store.search(OWNER, STORE, axis(0), limit=1)[0].attributes == {"state": "final"}
+        assert store.search(OWNER, STORE, axis(0), model=MODEL, limit=1)[0].attributes == {"state": "final"}
 
     def test_attributes_of_another_store_do_not_matter(self, store: LocalStores) -> None:
         store.create_store(store_record("vs_two"))
@@ -314,12 +314,20 @@ class StoresContract:
         assert found(store, axis(0), where=Comparison("a", "eq", 2), store_id="vs_two") == ["file-1"]
 
     def test_a_query_of_another_dimension_is_refused_with_both_sizes(self, store: LocalStores) -> None:
-        with pytest.raises(ModelMismatch, match=f"dimension {DIMENSION}.* 3"):
-            store.search(OWNER, STORE, axis(0, 3), limit=1)
+        with pytest.raises(ModelMismatch, match=f"{DIMENSION} dimensions.* 3"):
+            store.search(OWNER, STORE, axis(0, 3), model=MODEL, limit=1)
+
+    @pytest.mark.parametrize("other", [{"id": "another"}, {"revision": "r2"}, {"dimension": 3}])
+    def test_a_query_of_another_model_is_refused_with_both_names(self, store: LocalStores, other: Any) -> None:
+        served = replace(MODEL, **other)
+        with pytest.raises(ModelMismatch) as caught:
+            store.search(OWNER, STORE, axis(0, served.dimension), model=served, limit=1)
+        for model in (MODEL, served):
+            assert f"'{model.id}' (revision {model.revision}, {model.dimension} dimensions)" in caught.value.message
 
     def test_a_query_that_is_not_finite_is_refused(self, store: LocalStores) -> None:
         with pytest.raises(ModelFailed):
-            store.search(OWNER, STORE, axis(0) * np.nan, limit=1)
+            store.search(OWNER, STORE, axis(0) * np.nan, model=MODEL, limit=1)
 
     def test_a_search_moves_the_activity(self, store: LocalStores, clock: Any) -> None:
         clock.now += 60

@@ -22,7 +22,7 @@ from storage.generations import StoreIndex
 from storage.layout import ShardLayout
 from storage.local import LocalStores
 from storage.settings import StorageSettings
-from tests.storage.made import OWNER, STORE, axis, file_record, ingested, job, store_record, units
+from tests.storage.made import MODEL, OWNER, STORE, axis, file_record, ingested, job, store_record, units
 
 FILES = [f"file-{number}" for number in range(10)]
 EVERYTHING = PageRequest(limit=100)
@@ -56,7 +56,7 @@ def prepare(path: Path) -> LocalStores:
             stores.create_file(file_record(file_id))
         for file_id in FILES[:5]:
             write(stores, "add", file_id)
-    stores.search(OWNER, STORE, axis(0), limit=1)
+    stores.search(OWNER, STORE, axis(0), model=MODEL, limit=1)
     return stores
 
 

@@ -15,7 +15,7 @@ from rag.errors import NotFound
 from rag.types import NewAttachment, PageRequest
 from storage.local import LocalStores
 from tests.storage.contract import FAILURE
-from tests.storage.made import OWNER, STORE, file_record, ingested, job, store_record, units
+from tests.storage.made import MODEL, OWNER, STORE, file_record, ingested, job, store_record, units
 
 FILES = [f"file-{number}" for number in range(4)]
 actions = st.tuples(st.sampled_from(["attach", "finish", "fail", "detach", "delete"]), st.sampled_from(FILES))
@@ -46,7 +46,7 @@ def test_counts_equal_a_recount_after_any_parallel_history(script: list[tuple[st
         stores.create_store(store_record())
         for file_id in FILES:
             stores.create_file(file_record(file_id))
-        stores.search(OWNER, STORE, units(np.random.default_rng(0), 1), limit=1)
+        stores.search(OWNER, STORE, units(np.random.default_rng(0), 1), model=MODEL, limit=1)
         with ThreadPoolExecutor(4) as pool:
             list(pool.map(lambda action: act(stores, action), script))
         record = stores.get_store(OWNER, STORE)
@@ -56,7 +56,7 @@ def test_counts_equal_a_recount_after_any_parallel_history(script: list[tuple[st
         assert counted == Counter(
             in_progress=counts.in_progress, completed=counts.completed, failed=counts.failed, cancelled=0
         )
-        hits = stores.search(OWNER, STORE, units(np.random.default_rng(0), 1), limit=100)
+        hits = stores.search(OWNER, STORE, units(np.random.default_rng(0), 1), model=MODEL, limit=100)
         sizes = Counter[str]()
         for hit in hits:
             sizes[hit.file_id] += len(hit.chunk.text.encode())

@@ -14,7 +14,7 @@ import pytest
 
 from rag.types import FileStatus, PageRequest
 from storage.local import LocalStores
-from tests.storage.made import OWNER, STORE, axis, ingested, units
+from tests.storage.made import MODEL, OWNER, STORE, axis, ingested, units
 
 ROOT = Path(__file__).parents[2]
 
@@ -54,13 +54,13 @@ def check(path: Path, lines: list[list[str]], attached: set[str]) -> tuple[set[s
     completed = {item.file_id for item in items if item.status is FileStatus.COMPLETED}
     assert completed - unsure == attached - unsure
     pending = stores.pending_jobs()
-    hits = stores.search(OWNER, STORE, axis(0), limit=1000)
+    hits = stores.search(OWNER, STORE, axis(0), model=MODEL, limit=1000)
     assert sorted(hit.file_id for hit in hits) == sorted(3 * list(completed))
     assert len({hit.chunk_id for hit in hits}) == len(hits) == stores.stats()["chunks"]
     assert stores.stats()["indexed_live"] == len(hits)
     for unfinished in pending:
         assert stores.finish(unfinished, ingested(units(np.random.default_rng(0), 3)))
-    assert len(stores.search(OWNER, STORE, axis(0), limit=1000)) == 3 * (len(completed) + len(pending))
+    assert len(stores.search(OWNER, STORE, axis(0), model=MODEL, limit=1000)) == 3 * (len(completed) + len(pending))
     stores.close()
     return completed, {unfinished.file_id for unfinished in pending}
 

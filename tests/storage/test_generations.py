@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from storage.dense import ExactIndex
 from storage.faiss_index import FaissIndex
 from storage.generations import Generation, Rows, StoreIndex
-from tests.storage.made import units
+from tests.storage.made import store_record, units
 
 DIMENSION = 8
 
@@ -94,7 +94,7 @@ def test_several_queries_give_each_chunk_once_with_its_best_query() -> None:
 
 def test_changes_made_while_an_index_is_loaded_are_part_of_it() -> None:
     rng = np.random.default_rng(3)
-    index = StoreIndex("anna", DIMENSION, "hash")
+    index = StoreIndex(store_record())
     index.begin_loading()
     loaded = empty(max_tail=100).with_rows(rows(rng, 1, 1, 3))
     index.apply(lambda generation: generation.without(1))
@@ -105,7 +105,7 @@ def test_changes_made_while_an_index_is_loaded_are_part_of_it() -> None:
 
 
 def test_a_change_that_fails_leaves_the_index_to_be_loaded_again() -> None:
-    index = StoreIndex("anna", DIMENSION, "hash")
+    index = StoreIndex(store_record())
     index.begin_loading()
     index.install(empty(max_tail=100))
 

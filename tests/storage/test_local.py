@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rag.errors import RagError, StoreLocked, StoreUnavailable
+from rag.errors import InvalidRequest, RagError, StoreLocked, StoreUnavailable
 from rag.filters import Comparison
 from rag.types import FileCounts, NewAttachment, PageRequest
 from storage.local import LocalStores
 from storage.settings import IndexSettings, StorageSettings
 from tests.storage.contract import FAILURE, StoresContract, found
-from tests.storage.made import OWNER, STORE, axis, file_record, fill, ingested, job, store_record, units
+from tests.storage.made import MODEL, OWNER, STORE, axis, file_record, fill, ingested, job, store_record, units
 
 
 class TestLocalStores(StoresContract):
@@ -37,14 +37,14 @@ def test_everything_is_there_after_a_restart(tmp_path: Path, clock: Any) -> None
         fill(first, f"file-{number}", units(rng, 4), {"n": number, "half": 0.5, "flag": True})
     query = units(rng, 1)
     clock.now += 99
-    hits = first.search(OWNER, STORE, query, limit=20)
+    hits = first.search(OWNER, STORE, query, model=MODEL, limit=20)
     attachments = first.list_attachments(OWNER, STORE, PageRequest())
     record = first.get_store(OWNER, STORE)
     assert record.last_active_at == 1_099
     second = reopen(first, tmp_path)
     assert second.get_store(OWNER, STORE) == record
     assert second.list_attachments(OWNER, STORE, PageRequest()) == attachments
-    again = second.search(OWNER, STORE, query, limit=20)
+    again = second.search(OWNER, STORE, query, model=MODEL, limit=20)
     assert [replace(hit, score=0) for hit in again] == [replace(hit, score=0) for hit in hits]
     np.testing.assert_allclose([hit.score for hit in again], [hit.score for hit in hits], atol=1e-6)
     second.close()
@@ -67,11 +67,11 @@ def test_chunk_ids_are_never_used_again(tmp_path: Path) -> None:
     stores = LocalStores(tmp_path)
     stores.create_store(store_record())
     fill(stores, "file-1", units(np.random.default_rng(0), 3))
-    highest = max(hit.chunk_id for hit in stores.search(OWNER, STORE, axis(0), limit=3))
+    highest = max(hit.chunk_id for hit in stores.search(OWNER, STORE, axis(0), model=MODEL, limit=3))
     stores.detach(OWNER, STORE, "file-1")
     stores = reopen(stores, tmp_path)
     fill(stores, "file-2", units(np.random.default_rng(0), 3))
-    assert min(hit.chunk_id for hit in stores.search(OWNER, STORE, axis(0), limit=3)) > highest
+    assert min(hit.chunk_id for hit in stores.search(OWNER, STORE, axis(0), model=MODEL, limit=3)) > highest
     stores.close()
 
 
@@ -148,10 +148,12 @@ def test_searches_beside_writes_always_fill_their_page(tmp_path: Path) -> None:
         own = np.random.default_rng(seed)
         count = 0
         while not done.is_set():
-            hits = stores.search(OWNER, STORE, units(own, 1), limit=12)
+            hits = stores.search(OWNER, STORE, units(own, 1), model=MODEL, limit=12)
             assert len(hits) == 12
             assert len({hit.chunk_id for hit in hits}) == 12
-            kept = stores.search(OWNER, STORE, units(own, 1), limit=50, where=Comparison("keep", "eq", True))
+            kept = stores.search(
+                OWNER, STORE, units(own, 1), model=MODEL, limit=50, where=Comparison("keep", "eq", True)
+            )
             assert len(kept) == 20
             count += 1
         return count
@@ -216,6 +218,36 @@ def test_disk_use_follows_the_data(tmp_path: Path) -> None:
             sizes.append(stores.stats()["bytes_on_disk"])
     assert sizes[1] <= 3 * sizes[0]
     stores.close()
+
+
+def test_an_expired_store_loses_its_chunks_and_stays_expired(stores: LocalStores, clock: Any) -> None:
+    stores.create_store(replace(store_record(), expires_after_days=1))
+    stores.create_store(store_record("vs_for_ever"))
+    fill(stores, "file-1", axis(0))
+    fill(stores, "file-2", axis(0), store_id="vs_for_ever")
+    clock.now += 86_000
+    assert found(stores, axis(0)) == ["file-1"]
+    clock.now += 86_000
+    fill(stores, "file-3", axis(1), store_id="vs_for_ever")  # puts the search on record
+    assert stores.purge_expired() == []
+    clock.now += 400
+    assert stores.purge_expired() == [STORE]
+    assert stores.purge_expired() == []
+    record = stores.get_store(OWNER, STORE)
+    assert record.expires_at == 1_000 + 86_000 + 86_400
+    assert (record.usage_bytes, record.file_counts) == (0, FileCounts(completed=1))
+    assert stores.stats()["chunks"] == 2
+    for call in (
+        lambda: found(stores, axis(0)),
+        lambda: stores.update_store(OWNER, STORE, {"expires_after_days": None}),
+        lambda: stores.attach(OWNER, STORE, NewAttachment("file-2")),
+        lambda: stores.set_attributes(OWNER, STORE, "file-1", {}),
+    ):
+        with pytest.raises(InvalidRequest, match="expired"):
+            call()
+    stores.detach(OWNER, STORE, "file-1")
+    stores.delete_store(OWNER, STORE)
+    assert found(stores, axis(0), store_id="vs_for_ever") == ["file-2", "file-3"]
 
 
 def test_cuda_without_a_gpu_is_an_error_at_the_start(tmp_path: Path) -> None:
