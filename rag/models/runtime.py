@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from transformers.utils import logging as reports
 
 from rag.errors import ModelUnavailable
@@ -48,7 +49,7 @@ def loading(folder: Path) -> Iterator[None]:
     reports.set_verbosity(logging.ERROR)
     try:
         yield
-    except (ImportError, OSError, RuntimeError, ValueError) as error:
+    except (ImportError, OSError, RuntimeError, SafetensorError, ValueError) as error:
         raise ModelUnavailable(f"The model in '{folder}' cannot be loaded: {error}") from error
     finally:
         reports.set_verbosity(verbosity)

@@ -75,9 +75,8 @@ def test_vectors_are_those_of_sentence_transformers(packaged, model, cache_dir):
 
 
 @pytest.mark.models
-@pytest.mark.parametrize("model", ["all-MiniLM-L6-v2", "multilingual-e5-small"])
-def test_a_half_format_changes_vectors_by_little(packaged, model):
-    whole, half = (load_embedder(packaged(model, engine="torch", dtype=dtype)) for dtype in ("float32", "bfloat16"))
+def test_a_half_format_changes_vectors_by_little(packaged):
+    whole, half = (load_embedder(packaged("all-MiniLM-L6-v2", dtype=dtype)) for dtype in ("float32", "bfloat16"))
     assert half.info.dtype == "bfloat16"
     assert (encode(whole, TEXTS).dense * encode(half, TEXTS).dense).sum(axis=1).min() >= 0.999
 
