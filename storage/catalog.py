@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -34,6 +34,7 @@ from rag.types import (
     VectorStoreRecord,
 )
 from storage.database import Cursor
+from storage.generations import AttachedFile
 from storage.sql import compile_filter
 
 T = TypeVar("T")
@@ -277,28 +278,27 @@ def matching(cursor: Cursor, store_id: str, where: Filter) -> Int64:
     return np.asarray(found["key"], np.int64)
 
 
-@dataclass(frozen=True, slots=True)
-class AttachedFile:
-    """What a hit says about its file."""
-
-    store_id: str
-    file_id: str
-    filename: str
-    attributes: Attributes
-
-
-def attached_files(cursor: Cursor, keys: Iterable[int]) -> dict[int, AttachedFile]:
-    """By key; those that are gone are missing."""
-    wanted = list(keys)
-    marks = ", ".join("?" * len(wanted))
+def ingested_files(cursor: Cursor, store_id: str) -> dict[int, AttachedFile]:
+    """Those of the store, by key."""
     rows = cursor.execute(
-        f"select key, store_id, file_id, filename, attributes from attachments where key in ({marks})",
-        wanted,
+        "select key, store_id, file_id, filename, attributes from attachments "
+        "where store_id = ? and status = 'completed'",
+        [store_id],
     ).fetchall()
-    return {
-        key: AttachedFile(store_id, file_id, filename, json.loads(attributes))
-        for key, store_id, file_id, filename, attributes in rows
-    }
+    return {key: _attached_file(rest) for key, *rest in rows}
+
+
+def attached_file(cursor: Cursor, key: int) -> AttachedFile:
+    """The one with this key, which must be there."""
+    rows = cursor.execute(
+        "select store_id, file_id, filename, attributes from attachments where key = ?", [key]
+    ).fetchall()
+    return _attached_file(rows[0])
+
+
+def _attached_file(row: Sequence[Any]) -> AttachedFile:
+    store_id, file_id, filename, attributes = row
+    return AttachedFile(store_id, file_id, filename, json.loads(attributes))
 
 
 def _attachment(row: Row) -> Attachment:

@@ -7,12 +7,12 @@ chunks are masked, and dropped when the main segment is built anew.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rag.types import Float32, Int64, VectorStoreRecord
+from rag.types import Attributes, Float32, Int64, VectorStoreRecord
 from storage.dense import DenseIndex, Float16, Mask
 
 IndexFactory = Callable[[Float16], DenseIndex]
@@ -30,6 +30,16 @@ class Rows:
 
     def __len__(self) -> int:
         return len(self.ids)
+
+
+@dataclass(frozen=True, slots=True)
+class AttachedFile:
+    """What a hit says about its file."""
+
+    store_id: str
+    file_id: str
+    filename: str
+    attributes: Attributes
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,19 +96,29 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """All chunks of a vector store at one moment."""
+    """All chunks of a vector store at one moment, and by attachment the files that they come from."""
 
     main: Segment
     tail: Segment
+    files: Mapping[int, AttachedFile]
     make_main: IndexFactory
     make_tail: IndexFactory
     max_tail: int
 
     @classmethod
-    def build(cls, rows: Rows, make_main: IndexFactory, make_tail: IndexFactory, max_tail: int) -> Generation:
+    def build(
+        cls,
+        rows: Rows,
+        files: Mapping[int, AttachedFile],
+        *,
+        make_main: IndexFactory,
+        make_tail: IndexFactory,
+        max_tail: int,
+    ) -> Generation:
         """Everything in the main segment."""
         empty = Rows(rows.ids[:0], rows.attachments[:0], rows.vectors[:0])
-        return cls(Segment.build(rows, make_main), Segment.build(empty, make_tail), make_main, make_tail, max_tail)
+        main, tail = Segment.build(rows, make_main), Segment.build(empty, make_tail)
+        return cls(main, tail, files, make_main, make_tail, max_tail)
 
     @property
     def segments(self) -> tuple[Segment, Segment]:
@@ -117,22 +137,34 @@ class Generation:
         """The chunks that can be found, int64 (n,)."""
         return np.concatenate([segment.live_rows().ids for segment in self.segments])
 
-    def with_rows(self, rows: Rows) -> Generation:
-        """With new chunks, whose ids are above all others."""
+    def with_file(self, attachment: int, file: AttachedFile, rows: Rows) -> Generation:
+        """With a new attachment and its chunks, whose ids are above all others."""
+        grown = self.with_attributes(attachment, file)
         tail = _join([self.tail.live_rows(), rows])
         if len(tail) > self.max_tail:
-            return self._rebuilt([self.main.live_rows(), tail])
-        return replace(self, tail=Segment.build(tail, self.make_tail))
+            return grown._rebuilt([self.main.live_rows(), tail])
+        return replace(grown, tail=Segment.build(tail, self.make_tail))
+
+    def with_attributes(self, attachment: int, file: AttachedFile) -> Generation:
+        """With other words about a file."""
+        return replace(self, files={**self.files, attachment: file})
 
     def without(self, attachment: int) -> Generation:
-        """Without the chunks of an attachment."""
-        smaller = replace(self, main=self.main.without(attachment), tail=self.tail.without(attachment))
+        """Without an attachment and its chunks."""
+        smaller = replace(
+            self,
+            main=self.main.without(attachment),
+            tail=self.tail.without(attachment),
+            files={key: file for key, file in self.files.items() if key != attachment},
+        )
         if smaller.dead <= max(self.max_tail, MAX_DEAD_SHARE * len(smaller)):
             return smaller
         return smaller._rebuilt([segment.live_rows() for segment in smaller.segments])
 
     def _rebuilt(self, parts: Iterable[Rows]) -> Generation:
-        return Generation.build(_join(parts), self.make_main, self.make_tail, self.max_tail)
+        return Generation.build(
+            _join(parts), self.files, make_main=self.make_main, make_tail=self.make_tail, max_tail=self.max_tail
+        )
 
     def search(self, queries: Float32, limit: int, attachments: Int64 | None) -> list[Scored]:
         """The best `limit` chunks over all `queries`, each chunk once with the query that it matches best.

@@ -46,7 +46,7 @@ from storage.activity import Activity
 from storage.database import Cursor, Database
 from storage.dense import Float16
 from storage.faiss_index import FaissIndex, check_gpu
-from storage.generations import Change, Generation, Rows, Scored, StoreIndex
+from storage.generations import AttachedFile, Change, Generation, Rows, Scored, StoreIndex
 from storage.layout import ShardLayout
 from storage.lock import DirectoryLock
 from storage.settings import StorageSettings
@@ -194,13 +194,20 @@ class LocalStores:
         return catalog.list_attachments(self._database.cursor, owner, store_id, page, status)
 
     def set_attributes(self, owner: str, store_id: str, file_id: str, attributes: Attributes) -> Attachment:
-        def update(cursor: Cursor) -> Attachment:
+        def update(cursor: Cursor) -> tuple[int, AttachedFile, Attachment]:
             self._check_alive(cursor, owner, store_id)
-            catalog.set_attributes(cursor, self._key(cursor, owner, store_id, file_id), attributes)
+            key = self._key(cursor, owner, store_id, file_id)
+            catalog.set_attributes(cursor, key, attributes)
             self._activity.touch(store_id)
-            return catalog.get_attachment(cursor, owner, store_id, file_id)
+            attachment = catalog.get_attachment(cursor, owner, store_id, file_id)
+            return key, catalog.attached_file(cursor, key), attachment
 
-        return self._write(update)
+        def publish(written: tuple[int, AttachedFile, Attachment]) -> None:
+            key, file, attachment = written
+            if attachment.status is FileStatus.COMPLETED:
+                self._change(store_id, lambda generation: generation.with_attributes(key, file))
+
+        return self._write(update, publish)[2]
 
     def detach(self, owner: str, store_id: str, file_id: str) -> None:
         def detach(cursor: Cursor) -> int:
@@ -256,32 +263,28 @@ class LocalStores:
                 generation = self._load(store_id, index)
             attachments = None if where is None else catalog.matching(self._database.cursor, store_id, where)
             found = generation.search(queries, limit, attachments)
-            hits = self._fetch(found, where)
+            hits = self._fetch(found, generation, where)
             if len(hits) == len(found):
                 return hits
-            # A winner was deleted or changed meanwhile. Wait until that is published and search what is there now.
+            # A winner was deleted, or its attributes were changed, meanwhile. Wait until that is published and search
+            # what is there now.
             self._writer.between(lambda: None)
 
-    def _fetch(self, found: Sequence[Scored], where: Filter | None) -> list[Hit]:
-        """The hits as far as they are still true."""
+    def _fetch(self, found: Sequence[Scored], generation: Generation, where: Filter | None) -> list[Hit]:
+        """The hits as far as they are still true: a chunk goes in the transaction in which its attachment goes."""
         if not found:
             return []
-        cursor = self._database.cursor
-        rows = chunks.fetch(cursor, [scored.chunk_id for scored in found])
-        files = catalog.attached_files(cursor, {attachment for attachment, _ in rows.values()})
+        rows = chunks.fetch(self._database.cursor, [scored.chunk_id for scored in found])
         hits = []
         for scored in found:
-            attachment, chunk = rows.get(scored.chunk_id, (None, None))
-            file = None if attachment is None else files.get(attachment)
-            if chunk is None or file is None or not (where is None or matches(where, file.attributes)):
+            if scored.chunk_id not in rows:
                 continue
-            hits.append(
-                Hit(
-                    *(file.store_id, file.file_id, file.filename, file.attributes, chunk, scored.chunk_id),
-                    score=min(1.0, max(0.0, scored.score)),
-                    query_index=scored.query_index,
-                )
-            )
+            attachment, chunk = rows[scored.chunk_id]
+            file = generation.files[attachment]
+            if where is None or matches(where, file.attributes):
+                names = (file.store_id, file.file_id, file.filename, file.attributes)
+                score = min(1.0, max(0.0, scored.score))
+                hits.append(Hit(*names, chunk, scored.chunk_id, score, scored.query_index))
         return sorted(hits, key=lambda hit: (-hit.score, hit.chunk_id))
 
     def _index(self, owner: str, store_id: str) -> StoreIndex:
@@ -312,7 +315,8 @@ class LocalStores:
 
             self._writer.between(pin)
             try:
-                generation = self._build(chunks.load(cursor, store_id, index.record.model.dimension))
+                rows = chunks.load(cursor, store_id, index.record.model.dimension)
+                generation = self._build(rows, catalog.ingested_files(cursor, store_id))
             except duckdb.Error as error:
                 raise StoreDamaged(f"The chunks of vector store {store_id} cannot be read: {error}") from error
             finally:
@@ -321,11 +325,11 @@ class LocalStores:
             logger.info("Index of %s: %d chunks in %.2f s", store_id, len(generation), time.monotonic() - started)
             return generation if loaded is None else loaded
 
-    def _build(self, rows: Rows) -> Generation:
+    def _build(self, rows: Rows, files: Mapping[int, AttachedFile]) -> Generation:
         settings = self._settings.index
         tail = partial(FaissIndex, threads=self._threads)
         main = partial(tail, gpu=settings.device == "cuda")
-        return Generation.build(rows, main, tail, settings.tail)
+        return Generation.build(rows, files, make_main=main, make_tail=tail, max_tail=settings.tail)
 
     # --- ingestion --------------------------------------------------------------------------------------------------
 
@@ -343,7 +347,7 @@ class LocalStores:
             ModelFailed: a vector is not finite.
         """
 
-        def replace_chunks(cursor: Cursor) -> tuple[int, Rows] | None:
+        def replace_chunks(cursor: Cursor) -> tuple[int, AttachedFile, Rows] | None:
             found = catalog.open_attachment(cursor, job)
             if found is None:
                 return None
@@ -354,12 +358,12 @@ class LocalStores:
             ids = chunks.insert(cursor, key, file, vectors)
             usage = sum(len(chunk.text.encode()) for chunk in file.chunks)
             catalog.complete_attachment(cursor, key, len(ids), usage)
-            return key, Rows(ids, np.full(len(ids), key, np.int64), vectors)
+            return key, catalog.attached_file(cursor, key), Rows(ids, np.full(len(ids), key, np.int64), vectors)
 
-        def publish(written: tuple[int, Rows] | None) -> None:
+        def publish(written: tuple[int, AttachedFile, Rows] | None) -> None:
             if written is not None:
-                key, rows = written
-                self._change(job.store_id, lambda generation: generation.without(key).with_rows(rows))
+                key, attached, rows = written
+                self._change(job.store_id, lambda generation: generation.without(key).with_file(key, attached, rows))
 
         return self._write(replace_chunks, publish) is not None
 

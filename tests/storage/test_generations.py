@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from storage.dense import ExactIndex
 from storage.faiss_index import FaissIndex
-from storage.generations import Generation, Rows, StoreIndex
+from storage.generations import AttachedFile, Generation, Rows, StoreIndex
 from tests.storage.made import store_record, units
 
 DIMENSION = 8
@@ -24,7 +24,12 @@ def rows(rng: np.random.Generator, first: int, attachment: int, count: int) -> R
 
 def empty(max_tail: int) -> Generation:
     nothing = Rows(np.empty(0, np.int64), np.empty(0, np.int64), np.empty((0, DIMENSION), np.float16))
-    return Generation.build(nothing, FaissIndex, ExactIndex, max_tail)
+    return Generation.build(nothing, {}, make_main=FaissIndex, make_tail=ExactIndex, max_tail=max_tail)
+
+
+def with_rows(generation: Generation, added: Rows) -> Generation:
+    attachment = int(added.attachments[0])
+    return generation.with_file(attachment, AttachedFile("vs", f"file-{attachment}", "", {}), added)
 
 
 @given(
@@ -43,7 +48,7 @@ def test_any_history_finds_what_the_plain_index_finds_over_the_rows_that_are_lef
         if step == "add":
             kept[attachment] = rows(rng, first, attachment, int(rng.integers(1, 6)))
             first += len(kept[attachment])
-            generation = generation.with_rows(kept[attachment])
+            generation = with_rows(generation, kept[attachment])
         elif kept:
             gone = int(rng.choice(list(kept)))
             del kept[gone]
@@ -51,6 +56,7 @@ def test_any_history_finds_what_the_plain_index_finds_over_the_rows_that_are_lef
     ids = np.concatenate([part.ids for part in kept.values()]) if kept else np.empty(0, np.int64)
     np.testing.assert_array_equal(np.sort(generation.ids), ids)
     assert len(generation) == len(ids)
+    assert set(generation.files) == set(kept)
     chosen = np.array([key for key in kept if rng.random() < 0.5], np.int64)
     for attachments in (None, chosen):
         parts = [part for key, part in kept.items() if attachments is None or key in attachments]
@@ -67,7 +73,7 @@ def test_deleted_rows_are_dropped_for_good_when_there_are_many() -> None:
     rng = np.random.default_rng(1)
     generation = empty(max_tail=4)
     for attachment in range(20):
-        generation = generation.with_rows(rows(rng, 10 * attachment, attachment, 3))
+        generation = with_rows(generation, rows(rng, 10 * attachment, attachment, 3))
     for attachment in range(12):
         generation = generation.without(attachment)
     assert len(generation) == 24
@@ -76,8 +82,8 @@ def test_deleted_rows_are_dropped_for_good_when_there_are_many() -> None:
 
 def test_a_reader_keeps_the_generation_it_began_with() -> None:
     rng = np.random.default_rng(2)
-    before = empty(max_tail=100).with_rows(rows(rng, 1, 1, 5))
-    after = before.without(1).with_rows(rows(rng, 6, 2, 5))
+    before = with_rows(empty(max_tail=100), rows(rng, 1, 1, 5))
+    after = with_rows(before.without(1), rows(rng, 6, 2, 5))
     query = units(rng, 1, DIMENSION)
     assert sorted(scored.chunk_id for scored in before.search(query, 10, None)) == [1, 2, 3, 4, 5]
     assert sorted(scored.chunk_id for scored in after.search(query, 10, None)) == [6, 7, 8, 9, 10]
@@ -85,7 +91,7 @@ def test_a_reader_keeps_the_generation_it_began_with() -> None:
 
 def test_several_queries_give_each_chunk_once_with_its_best_query() -> None:
     vectors = np.eye(DIMENSION, dtype=np.float16)[:3]
-    generation = empty(max_tail=100).with_rows(Rows(np.array([7, 8, 9]), np.zeros(3, np.int64), vectors))
+    generation = with_rows(empty(max_tail=100), Rows(np.array([7, 8, 9]), np.zeros(3, np.int64), vectors))
     queries = np.array([[0.9, 0.1, 0, 0, 0, 0, 0, 0], [0.2, 0.8, 0.5, 0, 0, 0, 0, 0]], np.float32)
     found = generation.search(queries, 3, None)
     assert [(scored.chunk_id, scored.query_index) for scored in found] == [(7, 0), (8, 1), (9, 1)]
@@ -96,9 +102,9 @@ def test_changes_made_while_an_index_is_loaded_are_part_of_it() -> None:
     rng = np.random.default_rng(3)
     index = StoreIndex(store_record())
     index.begin_loading()
-    loaded = empty(max_tail=100).with_rows(rows(rng, 1, 1, 3))
+    loaded = with_rows(empty(max_tail=100), rows(rng, 1, 1, 3))
     index.apply(lambda generation: generation.without(1))
-    index.apply(lambda generation: generation.with_rows(rows(rng, 4, 2, 2)))
+    index.apply(lambda generation: with_rows(generation, rows(rng, 4, 2, 2)))
     index.install(loaded)
     assert index.generation is not None
     assert index.generation.ids.tolist() == [4, 5]

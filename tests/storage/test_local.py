@@ -14,6 +14,7 @@ import pytest
 from rag.errors import InvalidRequest, RagError, StoreLocked, StoreUnavailable
 from rag.filters import Comparison
 from rag.types import FileCounts, NewAttachment, PageRequest
+from storage import catalog
 from storage.local import LocalStores
 from storage.settings import IndexSettings, StorageSettings
 from tests.storage.contract import FAILURE, StoresContract, found
@@ -112,21 +113,26 @@ def test_a_search_that_loses_a_winner_to_a_deletion_still_fills_its_page(
     assert found(store, axis(0), 2) == ["file-1", "file-2"]
 
 
-def test_a_hit_whose_attributes_change_during_the_search_no_longer_passes(
+def test_attributes_that_change_during_a_search_never_contradict_its_filter(
     store: LocalStores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(store, "file-0", axis(0), {"team": "sea"})
-    fill(store, "file-1", axis(0), {"team": "sea"})
-    fetch, raced = store._fetch, threading.Event()
+    fill(store, "file-1", axis(0), {"team": "land"})
+    found(store, axis(0))
+    matching, raced = catalog.matching, threading.Event()
 
-    def fetch_after_a_change(*args: Any) -> Any:
+    def matching_after_a_change(*args: Any) -> Any:
         if not raced.is_set():
             raced.set()
             store.set_attributes(OWNER, STORE, "file-0", {"team": "land"})
-        return fetch(*args)
+        return matching(*args)
 
-    monkeypatch.setattr(store, "_fetch", fetch_after_a_change)
-    assert found(store, axis(0), where=Comparison("team", "eq", "sea")) == ["file-1"]
+    monkeypatch.setattr(catalog, "matching", matching_after_a_change)
+    hits = store.search(OWNER, STORE, axis(0), model=MODEL, limit=10, where=Comparison("team", "eq", "land"))
+    assert [(hit.file_id, hit.attributes) for hit in hits] == [
+        ("file-0", {"team": "land"}),
+        ("file-1", {"team": "land"}),
+    ]
 
 
 def test_searches_beside_writes_always_fill_their_page(tmp_path: Path) -> None:
