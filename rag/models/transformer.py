@@ -153,22 +153,28 @@ def _attend_each(qkv: Tensor, packed: Packed, heads: int) -> Tensor:
     attended = qkv.new_empty(len(qkv), width)
     lengths = list(packed.lengths)
     for part, out in zip(torch.split(qkv, lengths), torch.split(attended, lengths), strict=True):
-        query, key, value = part.view(1, len(part), 3, heads, width // heads).permute(2, 0, 3, 1, 4)
-        found = F.scaled_dot_product_attention(query, key, value)
-        out.copy_(found.transpose(1, 2).reshape(len(part), width))
+        found = _attend(part.view(1, len(part), 3, heads, width // heads), None)
+        out.copy_(found.reshape(len(part), width))
     return attended
 
 
 def _attend_padded(qkv: Tensor, packed: Packed, heads: int) -> Tensor:
     """Attention over all sequences at once, padded for this step alone: on a GPU a call costs more than padding."""
     width = qkv.shape[1] // 3
-    count, longest = len(packed.lengths), -(-max(packed.lengths) // ALIGNMENT) * ALIGNMENT
+    count, longest = len(packed.lengths), max(packed.lengths)
+    if min(packed.lengths) == longest:  # nothing to pad, and without a mask the quickest kernels serve
+        return _attend(qkv.view(count, longest, 3, heads, width // heads), None).reshape(count * longest, width)
+    longest = -(-longest // ALIGNMENT) * ALIGNMENT
     slots = packed.rows * longest + packed.positions
     padded = qkv.new_zeros(count * longest, 3 * width)
     padded[slots] = qkv
-    real = qkv.new_zeros(count * longest, dtype=torch.bool)
+    real = torch.zeros(count * longest, dtype=torch.bool, device=qkv.device)
     real[slots] = True
-    query, key, value = padded.view(count, longest, 3, heads, width // heads).permute(2, 0, 3, 1, 4)
-    mask = real.view(count, 1, 1, longest)
-    found = F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
-    return found.transpose(1, 2).reshape(count * longest, width)[slots]
+    found = _attend(padded.view(count, longest, 3, heads, width // heads), real.view(count, 1, 1, longest))
+    return found.reshape(count * longest, width)[slots]
+
+
+def _attend(qkv: Tensor, mask: Tensor | None) -> Tensor:
+    """(sequences, tokens, 3, heads, size) to (sequences, tokens, heads, size)."""
+    query, key, value = qkv.permute(2, 0, 3, 1, 4)
+    return F.scaled_dot_product_attention(query, key, value, attn_mask=mask).transpose(1, 2)

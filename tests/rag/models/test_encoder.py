@@ -92,8 +92,8 @@ def test_a_vector_does_not_depend_on_its_neighbours(encoder, counts, place):
     assert np.abs(np.linalg.norm(together.dense, axis=1) - 1).max() <= 1e-5
 
 
-def test_attention_over_a_padded_batch_is_attention_over_each_sequence():
-    lengths = (3, 17, 1, 8)
+@pytest.mark.parametrize("lengths", [(3, 17, 1, 8), (5, 5, 5), (7,)])
+def test_attention_over_a_padded_batch_is_attention_over_each_sequence(lengths):
     body = Transformer.__new__(Transformer)
     body.device = torch.device("cpu")
     packed = body.pack([np.arange(length, dtype=np.int32) for length in lengths])
