@@ -1,4 +1,4 @@
-"""One search: look up the stores and embed the queries, find candidates, rerank, cut."""
+"""One search: embed the queries, find candidates, rerank, cut."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 from rag.errors import InvalidRequest, ModelFailed, Retryable, StoreUnavailable
 from rag.filters import Filter
@@ -20,10 +19,6 @@ MAX_LIMIT = 50
 DEFAULT_LIMIT = 10
 AUTOMATIC_RANKERS = ("auto", "default-2024-11-15")
 FUSION_RANKERS = ("rrf", "weighted", "normalized")
-
-A = TypeVar("A")
-B = TypeVar("B")
-C = TypeVar("C")
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from rag.service import RagService
 
 router = APIRouter()
 
+METHODS = frozenset(("GET", "POST", "DELETE", "PUT", "PATCH", "HEAD", "OPTIONS"))  # callers may invent others
 BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 
 
@@ -38,7 +39,7 @@ class Metrics:
 
     def request(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count an answered request; `route` is the pattern, not the path."""
-        self._requests.labels(method, route, str(status)).inc()
+        self._requests.labels(method if method in METHODS else "other", route, str(status)).inc()
         self._duration.labels(route).observe(seconds)
 
     def parts(self, stats: Mapping[str, Mapping[str, float]]) -> None:
