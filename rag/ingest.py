@@ -73,6 +73,7 @@ class IngestPipeline:
         finally:
             for task in running:
                 task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)  # nothing of it goes on behind the caller's back
 
     async def _embed_patiently(self, texts: Sequence[str]) -> Embeddings:
         """Overload is waited out: it is the embedder's way to say that queries come first."""

@@ -7,8 +7,8 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
-from functools import partial
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar
 
 from rag.errors import RagError, UnsupportedFile
@@ -43,6 +43,18 @@ class JobStore(Protocol):
         ...
 
 
+@dataclass(eq=False, slots=True)
+class _Entry:
+    """A job that waits or runs, and who waits for it."""
+
+    job: IngestJob
+    settled: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def key(self) -> Key:
+        return self.job.store_id, self.job.file_id
+
+
 class JobRunner:
     """Runs each pending file once, a few at a time, the stores by turns. To be used from one event loop."""
 
@@ -60,9 +72,9 @@ class JobRunner:
         self._max_in_flight = max_in_flight
         self._pause = pause
         self._ceiling_s = ceiling_s
-        self._waiting: dict[str, deque[IngestJob]] = {}  # by store; the first store is served next
-        self._running: dict[Key, asyncio.Task[None]] = {}
-        self._settled: dict[Key, asyncio.Event] = {}
+        self._entries: dict[Key, _Entry] = {}
+        self._waiting: dict[str, deque[_Entry]] = {}  # by store; the first store is served next
+        self._running: dict[asyncio.Task[None], _Entry] = {}  # cancelled ones too, until they have ended
         self._threads = ThreadPoolExecutor(2, thread_name_prefix="jobs")
         self._closed = False
 
@@ -75,20 +87,21 @@ class JobRunner:
 
     def submit(self, job: IngestJob) -> None:
         """Run the job when its turn comes; nothing where it waits or runs already."""
-        if self._closed or _key(job) in self._settled:
+        key = (job.store_id, job.file_id)
+        if self._closed or key in self._entries:
             return
-        self._settled[_key(job)] = asyncio.Event()
-        self._waiting.setdefault(job.store_id, deque()).append(job)
+        entry = self._entries[key] = _Entry(job)
+        self._waiting.setdefault(job.store_id, deque()).append(entry)
         self._start_waiting()
 
     async def wait(self, store_id: str, file_id: str, timeout_s: float) -> None:
         """Return when the job has ended one way or another, or after `timeout_s` seconds."""
-        settled = self._settled.get((store_id, file_id))
-        if settled is None or timeout_s <= 0:
+        entry = self._entries.get((store_id, file_id))
+        if entry is None or timeout_s <= 0:
             return
-        _, pending = await asyncio.wait([asyncio.ensure_future(settled.wait())], timeout=timeout_s)
-        for task in pending:
-            task.cancel()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await entry.settled.wait()
 
     def cancel(self, store_id: str, file_id: str) -> None:
         """The file is no longer wanted in this store."""
@@ -105,59 +118,60 @@ class JobRunner:
     @property
     def pending(self) -> int:
         """Jobs that wait or run."""
-        return len(self._settled)
+        return len(self._entries)
 
     async def close(self) -> None:
         """Stop. What was not finished stays pending in the store."""
         self._closed = True
         self._waiting.clear()
-        running = list(self._running.values())
+        running = list(self._running)
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
-        for settled in self._settled.values():
-            settled.set()
-        self._settled.clear()
-        self._threads.shutdown(wait=True)
+        for entry in list(self._entries.values()):
+            self._settle(entry)
+        await asyncio.to_thread(self._threads.shutdown)
 
     # --- running ----------------------------------------------------------------------------------------------------
 
     def _start_waiting(self) -> None:
         while self._waiting and len(self._running) < self._max_in_flight:
-            store_id, jobs = next(iter(self._waiting.items()))
+            store_id, entries = next(iter(self._waiting.items()))
             del self._waiting[store_id]
-            job = jobs.popleft()
-            if jobs:
-                self._waiting[store_id] = jobs  # to the end: the other stores come first
-            task = asyncio.get_running_loop().create_task(self._run(job))
-            self._running[_key(job)] = task
-            task.add_done_callback(partial(self._ended, _key(job)))
+            entry = entries.popleft()
+            if entries:
+                self._waiting[store_id] = entries  # to the end: the other stores come first
+            task = asyncio.get_running_loop().create_task(self._run(entry.job))
+            self._running[task] = entry
+            task.add_done_callback(self._ended)
 
-    def _ended(self, key: Key, task: asyncio.Task[None]) -> None:
-        self._running.pop(key, None)
-        self._settle(key)
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        entry = self._running.pop(task)
+        self._settle(entry)
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("the job for file %s in store %s ended in an error", key[1], key[0], exc_info=error)
+            store_id, file_id = entry.key
+            log.error("the job for file %s in store %s ended in an error", file_id, store_id, exc_info=error)
         if not self._closed:
             self._start_waiting()
 
-    def _settle(self, key: Key) -> None:
-        settled = self._settled.pop(key, None)
-        if settled is not None:
-            settled.set()
+    def _settle(self, entry: _Entry) -> None:
+        """Nobody waits any longer; the same file may be submitted anew."""
+        entry.settled.set()
+        if self._entries.get(entry.key) is entry:
+            del self._entries[entry.key]
 
     def _cancel_where(self, wanted: Callable[[Key], bool]) -> None:
-        for store_id, jobs in list(self._waiting.items()):
-            kept = deque(job for job in jobs if not wanted(_key(job)))
-            for job in jobs:
-                if wanted(_key(job)):
-                    self._settle(_key(job))
+        gone = [entry for key, entry in self._entries.items() if wanted(key)]
+        for entry in gone:
+            self._settle(entry)
+        for store_id, entries in list(self._waiting.items()):
+            kept = deque(entry for entry in entries if not entry.settled.is_set())
             if kept:
                 self._waiting[store_id] = kept
             else:
                 del self._waiting[store_id]
-        for key, task in list(self._running.items()):
-            if wanted(key):
+        for task, entry in self._running.items():
+            if entry in gone:
                 task.cancel()
 
     async def _run(self, job: IngestJob) -> None:
@@ -193,10 +207,6 @@ class JobRunner:
 
     async def _in_thread(self, work: Callable[..., T], *args: object) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work, *args)
-
-
-def _key(job: IngestJob) -> Key:
-    return job.store_id, job.file_id
 
 
 def _reason(error: Exception) -> str:
