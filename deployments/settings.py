@@ -62,6 +62,7 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(
         env_prefix="FLORILEGIUM_",
         env_nested_delimiter="__",
+        env_parse_none_str="null",
         extra="forbid",
         nested_model_default_partial_update=True,
     )

@@ -137,16 +137,15 @@ async def get_file_content(file_id: str, owner: Owner, service: Service) -> File
 
 
 def file_answer(record: FileRecord) -> dict[str, Any]:
-    """OpenAI's object; `sha256` is an extension."""
-    return {
+    """OpenAI's object; `sha256` is an extension. A file that never expires has no `expires_at`."""
+    answer = {
         "id": record.id,
         "object": "file",
         "bytes": record.bytes,
         "created_at": record.created_at,
-        "expires_at": record.expires_at,
         "filename": record.filename,
         "purpose": record.purpose,
         "status": "processed",
-        "status_details": None,
         "sha256": record.sha256,
     }
+    return answer if record.expires_at is None else answer | {"expires_at": record.expires_at}
