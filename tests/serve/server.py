@@ -51,7 +51,10 @@ def serve_run(folder: Path, *, args: Mapping[str, object] | None = None, config:
     port = free_port()
     raw = yaml.safe_load(config.read_text(encoding="utf-8"))
     raw["http_options"] = {"host": "127.0.0.1", "port": port}
-    raw["applications"][0]["args"].update(args or {})
+    application = raw["applications"][0]
+    application["args"].update(args or {})
+    if application["args"].get("reranker", "") is None:
+        application["deployments"] = [entry for entry in application["deployments"] if entry["name"] != "Reranker"]
     written = folder / "config.yaml"
     written.write_text(yaml.safe_dump(raw), encoding="utf-8")
     data_dir = folder / "data"
