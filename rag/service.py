@@ -113,10 +113,14 @@ class RagService:
         """Make an upload the owner's file.
 
         Raises:
-            InvalidRequest: an unknown purpose or an expiry out of range.
+            InvalidRequest: an unknown purpose or an expiry out of range; the bytes are discarded.
         """
-        purpose = check_purpose(purpose)
-        lifetime = expiry_seconds(purpose, expires_after_s)
+        try:
+            purpose = check_purpose(purpose)
+            lifetime = expiry_seconds(purpose, expires_after_s)
+        except InvalidRequest:
+            await self.discard_file(received)
+            raise
         now = int(time.time())
         record = FileRecord(
             id=received.id,

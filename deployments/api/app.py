@@ -23,7 +23,8 @@ from deployments.api.limits import BodyLimit
 from deployments.settings import ApiSettings
 from rag.service import RagService
 
-ROUTERS = (embeddings, rerank, models, files, vector_stores, store_files, search, health, metrics)
+# In the order in which they are tried: those that are called most come first.
+ROUTERS = (embeddings, search, rerank, store_files, vector_stores, files, models, health, metrics)
 
 
 def create_app(service: RagService, settings: ApiSettings) -> FastAPI:

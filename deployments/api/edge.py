@@ -8,6 +8,7 @@ import secrets
 import time
 
 from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from deployments.api.errors import answer
@@ -17,6 +18,7 @@ from rag.errors import RagError
 log = logging.getLogger(__name__)
 
 REQUEST_ID = "x-request-id"
+CALLER_LEFT = 499  # no answer is sent; this is for the count
 SANE_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
 
@@ -44,6 +46,9 @@ class Edge:
 
         try:
             await self._app(scope, receive, tagged)
+        except ClientDisconnect:
+            log.info("request %s: the caller left before the body was complete", request_id)
+            status = CALLER_LEFT
         except Exception as error:
             if not isinstance(error, RagError):
                 log.exception("request %s: %s %s failed", request_id, scope["method"], scope["path"])

@@ -44,11 +44,12 @@ async def create_file(request: Request, owner: Owner, service: Service) -> Json:
         if upload.file is None:
             raise InvalidRequest("Missing required parameter: 'file'.", "file", "missing_required_parameter")
         seconds = _expiry(upload.expires)
-        record = await service.create_file(owner, upload.file, purpose=upload.purpose, expires_after_s=seconds)
     except BaseException:
         if upload.file is not None:
             await service.discard_file(upload.file)
         raise
+    # From here on the bytes stay, whatever the answer: the record may have been written all the same.
+    record = await service.create_file(owner, upload.file, purpose=upload.purpose, expires_after_s=seconds)
     return Json(file_answer(record))
 
 

@@ -123,6 +123,7 @@ async def test_a_bad_purpose_or_expiry_is_refused(
     with pytest.raises(InvalidRequest) as caught:
         await parts.service.create_file("alice", received, purpose=purpose, expires_after_s=asked)
     assert caught.value.param == param
+    assert list(parts.folder.iterdir()) == []
 
 
 async def test_a_deleted_file_is_gone_with_its_bytes_and_out_of_every_store(parts: Parts) -> None:

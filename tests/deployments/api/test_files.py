@@ -195,6 +195,33 @@ async def test_a_form_that_stops_is_an_error_of_the_caller() -> None:
             pass
 
 
+async def test_a_caller_who_leaves_in_the_middle_leaves_nothing(world: World, http: httpx.AsyncClient) -> None:
+    body = form(part("file", b"night ferry", "a.txt"), PURPOSE)
+    messages = [
+        {"type": "http.request", "body": body[:-40], "more_body": True},
+        {"type": "http.disconnect"},
+    ]
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/v1/files",
+        "query_string": b"",
+        "headers": [(b"content-type", f"multipart/form-data; boundary={BOUNDARY}".encode())],
+    }
+    sent: list[dict] = []
+
+    async def receive() -> dict:
+        return messages.pop(0)
+
+    async def send(message: dict) -> None:
+        sent.append(message)
+
+    await world.app(scope, receive, send)
+    assert sent == []
+    assert list(world.blobs.folder.iterdir()) == []
+    assert 'route="/v1/files",status="499"' in (await http.get("/metrics")).text
+
+
 # --- size and keys --------------------------------------------------------------------------------------------------
 
 
