@@ -22,6 +22,7 @@ from rag.settings import ReaderSettings
 from rag.types import Section
 
 LENGTH = struct.Struct("!Q")
+READY = "ready"  # the first message, before any question
 Answer = list[Section] | UnsupportedFile
 
 
@@ -54,9 +55,13 @@ def main() -> None:
     os.dup2(2, 1)  # a library that prints must not disturb the answers
     logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # what it says of damaged files is in the answer
     with contextlib.suppress(EOFError, BrokenPipeError):
+        write_message(answers, READY)
         for path, filename, limits in _requests():
             _limit(limits)
-            write_message(answers, _answer(path, filename, limits))
+            try:
+                write_message(answers, _answer(path, filename, limits))
+            except MemoryError:  # the text fits, but not a second time: nothing was written yet
+                write_message(answers, _out_of_memory(limits))
 
 
 def _requests() -> Iterator[tuple[Path, str, ReaderSettings]]:
@@ -80,9 +85,13 @@ def _answer(path: Path, filename: str, limits: ReaderSettings) -> Answer:
     except UnsupportedFile as error:
         return error
     except MemoryError:
-        return UnsupportedFile(f"Reading the file takes more than the {limits.max_memory_mb} MiB of memory allowed.")
+        return _out_of_memory(limits)
     except RecursionError:
         return UnsupportedFile("The file is nested too deep to be read.")
+
+
+def _out_of_memory(limits: ReaderSettings) -> UnsupportedFile:
+    return UnsupportedFile(f"Reading the file takes more than the {limits.max_memory_mb} MiB of memory allowed.")
 
 
 if __name__ == "__main__":
