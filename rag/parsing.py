@@ -115,7 +115,8 @@ _NOT_WESTERN = re.compile(r"[ðýþÐÝÞ]|[^\W\d_][¡-©«-´¶-¹¼-¿×÷](?=
 _LATIN_LEAD = 0.03  # how much likelier than the next the best of several Latin readings must be
 
 _HTML_HEADINGS = {f"h{level}": ["heading"] for level in range(1, 7)}
-_MARKDOWN_HEADING = re.compile(r" {0,3}#{1,6}[ \t]+(.*?)(?:[ \t]+#+)?[ \t]*$")
+_MARKDOWN_HEADING = re.compile(r" {0,3}#{1,6}(?:[ \t]+(.*))?$")
+_MARKDOWN_CLOSING = re.compile(r"(?<![^ \t])#+$")
 _MARKDOWN_RULE = re.compile(r" {0,3}(?:=+|-+)[ \t]*$")
 _MARKDOWN_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _JSON_DEPTH = 64
@@ -196,7 +197,7 @@ def parse_json(data: bytes, limits: ReaderSettings) -> list[Section]:
     except RecursionError as error:
         raise UnsupportedFile(too_deep) from error
     except ValueError as error:
-        raise UnsupportedFile(f"The content is not JSON: {error}") from error
+        raise UnsupportedFile(f"The content is not JSON ({error}).") from error
     level = [value]
     for _ in range(_JSON_DEPTH + 1):
         level = [
@@ -243,7 +244,7 @@ def _heading_at(lines: list[str], number: int) -> str | None:
     line = lines[number].rstrip("\r\n")
     found = _MARKDOWN_HEADING.match(line)
     if found:
-        return found.group(1).strip()
+        return _MARKDOWN_CLOSING.sub("", (found.group(1) or "").strip()).strip()
     below = lines[number + 1].rstrip("\r\n") if number + 1 < len(lines) else ""
     alone = number == 0 or not lines[number - 1].strip()
     if (
