@@ -7,9 +7,11 @@ import sys
 from pathlib import Path
 
 import click
+from pydantic import ValidationError
 from rich.console import Console
 
 from deployments.launcher import EMBEDDED, serve
+from rag.errors import RagError
 
 DEFAULT_URL = "http://127.0.0.1:8000/v1"
 
@@ -36,7 +38,18 @@ def serve_command(config: Path, host: str | None, port: int | None, data_dir: st
     """Start the service on this machine: the embedded default, or what CONFIG says. Ctrl-C stops it."""
     given = {"API__HOST": host, "API__PORT": port, "DATA_DIR": data_dir}
     os.environ.update({f"FLORILEGIUM_{name}": str(value) for name, value in given.items() if value is not None})
-    serve(config, say=lambda line: console.print(line, highlight=False, soft_wrap=True))
+    try:
+        serve(config, say=lambda line: console.print(line, highlight=False, soft_wrap=True))
+    except (ValidationError, RagError) as error:
+        raise click.ClickException(_in_words(error)) from None
+
+
+def _in_words(error: ValidationError | RagError) -> str:
+    if isinstance(error, RagError):
+        return error.message
+    return "\n".join(
+        f"{'.'.join(map(str, fault['loc']))}: {fault['msg'].removeprefix('Value error, ')}" for fault in error.errors()
+    )
 
 
 @main.command("ingest")

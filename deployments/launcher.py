@@ -97,10 +97,20 @@ def serve(config_path: Path, *, say: Callable[[str], None]) -> None:
         address = f"http://{_reachable(settings.api.host)}:{settings.api.port}"
         wait_until_ready(address, stop=stop)
         if not stop.is_set():
-            say(f"Ready after {time.monotonic() - started:.0f} s at {address}/v1 (Ctrl-C stops it)")
+            say(
+                f"Ready after {time.monotonic() - started:.0f} s at {address}/v1 (Ctrl-C stops it). A request to try:\n"
+            )
+            say(_example(address, settings))
         stop.wait()
         say("Stopping …")
     say("Stopped.")
+
+
+def _example(address: str, settings: Settings) -> str:
+    model = settings.embedder.served_id or settings.embedder.model
+    key = " -H 'Authorization: Bearer <your key>'" if settings.api.keys else ""
+    body = f'{{"model": "{model}", "input": "a tern colony"}}'
+    return f"  curl {address}/v1/embeddings{key} -H 'Content-Type: application/json' -d '{body}'\n"
 
 
 class _Cluster:
