@@ -29,7 +29,7 @@ eval: .venv/.developing ## retrieval quality on SciFact, the default models and 
 	$(BIN)/florilegium evaluate $(DATA)/scifact --model all-MiniLM-L6-v2
 
 bench: .venv/.developing ## speed and memory, as ratios within one run
-	$(BIN)/python tests/bench/run.py
+	$(BIN)/python -m tests.bench.run
 
 # pip first takes torch alone: its own requirement on an index decides between a CPU and a CUDA build.
 .venv/.installed: pyproject.toml $(REQUIREMENTS)/constraints.txt $(REQUIREMENTS)/models.txt

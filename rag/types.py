@@ -216,6 +216,8 @@ class Attachment:
     attributes: Attributes
     usage_bytes: int = 0  # UTF-8 bytes of the chunk texts
     last_error: FileError | None = None
+    chunk_count: int = 0
+    token_count: int = 0  # what was embedded, overlaps included
 
 
 @dataclass(frozen=True, slots=True)

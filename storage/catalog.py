@@ -47,7 +47,7 @@ STORE_COLUMNS = (
 )
 ATTACHMENT_COLUMNS = (
     "store_id, file_id, status, created_at, max_chunk_size_tokens, chunk_overlap_tokens, attributes, usage_bytes, "
-    "error_code, error_message"
+    "error_code, error_message, chunk_count, token_count"
 )
 
 
@@ -150,8 +150,8 @@ def touch_store(cursor: Cursor, store_id: str, when: int) -> None:
 def purge_expired(cursor: Cursor, now: int) -> list[str]:
     """Delete the chunks of stores that have expired, and keep the rest of them; gives the stores that had any."""
     rows = cursor.execute(
-        "update attachments set chunk_count = 0, usage_bytes = 0 where chunk_count > 0 and store_id in "
-        "(select id from vector_stores where last_active_at + expires_after_days * 86400 <= ?) returning key, store_id",
+        "update attachments set chunk_count = 0, token_count = 0, usage_bytes = 0 "
+        "where chunk_count > 0 and store_id in (select id from vector_stores where last_active_at + expires_after_days * 86400 <= ?) returning key, store_id",
         [now],
     ).fetchall()
     for key, _ in rows:
@@ -302,11 +302,13 @@ def _attached_file(row: Sequence[Any]) -> AttachedFile:
 
 
 def _attachment(row: Row) -> Attachment:
-    store_id, file_id, status, created_at, size, overlap, attributes, usage_bytes, code, message = row
+    store_id, file_id, status, created_at, size, overlap, attributes, usage_bytes, code, message, chunks, tokens = row
     return Attachment(
         *(store_id, file_id, FileStatus(status), created_at, ChunkingStrategy(size, overlap), json.loads(attributes)),
         usage_bytes=usage_bytes,
         last_error=None if code is None else FileError(ErrorCode(code), message),
+        chunk_count=chunks,
+        token_count=tokens,
     )
 
 
@@ -346,12 +348,12 @@ def open_attachment(cursor: Cursor, job: IngestJob) -> tuple[int, int] | None:
     ).fetchone()
 
 
-def complete_attachment(cursor: Cursor, key: int, chunk_count: int, usage_bytes: int) -> None:
+def complete_attachment(cursor: Cursor, key: int, chunk_count: int, token_count: int, usage_bytes: int) -> None:
     """Ingested."""
     cursor.execute(
-        "update attachments set status = 'completed', chunk_count = ?, usage_bytes = ?, error_code = null, "
-        "error_message = null where key = ?",
-        [chunk_count, usage_bytes, key],
+        "update attachments set status = 'completed', chunk_count = ?, token_count = ?, usage_bytes = ?, "
+        "error_code = null, error_message = null where key = ?",
+        [chunk_count, token_count, usage_bytes, key],
     )
 
 
@@ -375,7 +377,8 @@ def count_attempt(cursor: Cursor, job: IngestJob) -> None:
 def reopen_incomplete(cursor: Cursor) -> int:
     """Ingest again whatever is called complete but has lost chunks; gives how many attachments that are."""
     rows = cursor.execute(
-        "update attachments set status = 'in_progress', attempts = 0, chunk_count = 0, usage_bytes = 0 "
+        "update attachments set status = 'in_progress', attempts = 0, chunk_count = 0, token_count = 0, "
+        "usage_bytes = 0 "
         "where status = 'completed' and chunk_count <> "
         "(select count(*) from chunks where chunks.attachment = attachments.key) returning key"
     ).fetchall()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import ParamSpec, TypeVar
 
+from rag.errors import RagError
 from rag.filters import Filter
 from rag.jobs import JobRunner
 from rag.protocols import Ingestor
@@ -28,6 +30,10 @@ from rag.types import (
 )
 from storage.local import LocalStores
 
+log = logging.getLogger(__name__)
+
+HOUSEKEEPING_S = 60.0
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -39,13 +45,25 @@ class AsyncStores:
         self._stores = stores
         self._threads = ThreadPoolExecutor(readers, thread_name_prefix="store")
         self._jobs = JobRunner(stores, ingestor, max_in_flight=max_in_flight)
+        self._housekeeping: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Take up the work that the last owner left."""
         await self._jobs.resume()
+        self._housekeeping = asyncio.get_running_loop().create_task(self._keep_house())
+
+    async def _keep_house(self) -> None:
+        while True:
+            await asyncio.sleep(HOUSEKEEPING_S)
+            try:
+                await self._in_thread(self._stores.purge_expired)
+            except RagError:
+                log.exception("expired stores could not be purged; they stay closed, and the next round tries again")
 
     async def close(self) -> None:
         """Stop the jobs, which stay pending, and give the data back."""
+        if self._housekeeping is not None:
+            self._housekeeping.cancel()
         await self._jobs.close()
         await self._in_thread(self._stores.close)
         self._threads.shutdown(wait=True)

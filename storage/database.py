@@ -54,7 +54,7 @@ create table attachments(
     status varchar not null, created_at bigint not null,
     max_chunk_size_tokens integer not null, chunk_overlap_tokens integer not null,
     attributes varchar not null,
-    chunk_count bigint not null default 0, usage_bytes bigint not null default 0,
+    chunk_count bigint not null default 0, token_count bigint not null default 0, usage_bytes bigint not null default 0,
     error_code varchar, error_message varchar, attempts integer not null default 0,
     unique (store_id, file_id)
 );

@@ -357,7 +357,8 @@ class LocalStores:
             chunks.delete(cursor, key)
             ids = chunks.insert(cursor, key, file, vectors)
             usage = sum(len(chunk.text.encode()) for chunk in file.chunks)
-            catalog.complete_attachment(cursor, key, len(ids), usage)
+            tokens = int(file.embeddings.token_counts.sum())
+            catalog.complete_attachment(cursor, key, len(ids), tokens, usage)
             return key, catalog.attached_file(cursor, key), Rows(ids, np.full(len(ids), key, np.int64), vectors)
 
         def publish(written: tuple[int, AttachedFile, Rows] | None) -> None:

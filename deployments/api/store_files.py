@@ -71,6 +71,8 @@ def attachment_answer(attachment: Attachment) -> dict[str, Any]:
         "id": attachment.file_id,
         "object": "vector_store.file",
         "usage_bytes": attachment.usage_bytes,
+        "chunk_count": attachment.chunk_count,
+        "token_count": attachment.token_count,
         "created_at": attachment.created_at,
         "vector_store_id": attachment.store_id,
         "status": attachment.status.value,
