@@ -151,7 +151,8 @@ def purge_expired(cursor: Cursor, now: int) -> list[str]:
     """Delete the chunks of stores that have expired, and keep the rest of them; gives the stores that had any."""
     rows = cursor.execute(
         "update attachments set chunk_count = 0, token_count = 0, usage_bytes = 0 "
-        "where chunk_count > 0 and store_id in (select id from vector_stores where last_active_at + expires_after_days * 86400 <= ?) returning key, store_id",
+        "where chunk_count > 0 and store_id in "
+        "(select id from vector_stores where last_active_at + expires_after_days * 86400 <= ?) returning key, store_id",
         [now],
     ).fetchall()
     for key, _ in rows:
