@@ -17,6 +17,12 @@ from rag.models.registry import load_tokenizer
 from rag.settings import ModelSettings
 from rag.types import Chunk, ChunkingStrategy, Int32, Section
 
+# A letter or sign with its marks, and whatever a joiner or a virama binds to it.
+CHARACTER = regex.compile(
+    r"[^\s\x1c-\x1f](?:[\p{M}\u200c\u200d\u0e33\u0eb3\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f]"
+    r"|(?<=[\u200d\p{Canonical_Combining_Class=Virama}])[^\s\x1c-\x1f])*"
+)
+
 
 class WordTokens:
     """A word is a token, and so is every other visible character. Counts the work it is given."""
@@ -74,9 +80,9 @@ def check(text: str, chunks: Sequence[Chunk], cap: int, tokens: TextTokenizer) -
         assert one.start < other.start
         assert one.end < other.end
     borders = {place for chunk in chunks for place in (chunk.start, chunk.end)}
-    for found in regex.finditer(r"\X", text):
+    for found in CHARACTER.finditer(text):
         inside = borders & set(range(found.start() + 1, found.end()))
-        assert not inside or found.group()[0].isspace() or tokens.count(found.group()) > cap, found.group()
+        assert not inside or tokens.count(found.group()) > cap, found.group()
 
 
 FAMILY = "\U0001f469\u200d\U0001f469\u200d\U0001f467\u200d\U0001f466"

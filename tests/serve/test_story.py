@@ -82,24 +82,27 @@ def test_documents_end_as_expected_and_english_questions_are_answered_within_fiv
 
 def check_pages(server: Server, store_id: str, asked: list[Question]) -> None:
     """Every excerpt that holds the answer names a page on which the answer begins or ends."""
-    pages = {q.file: [p.extract_text() for p in pypdf.PdfReader(DOCUMENTS / q.file).pages] for q in asked}
-    checked = 0
+    files = {question.file for question in asked}
+    pages = {file: [page.extract_text() for page in pypdf.PdfReader(DOCUMENTS / file).pages] for file in files}
+    checked = findable = 0
     for question in asked:
         hits = server.client.vector_stores.search(
             store_id,
             query=question.text,
             max_num_results=5,
             filters={"type": "eq", "key": "path", "value": question.file},
+            extra_body={"ranking_options": {"ranker": "none"}},
         ).data
         answer = question.answers[0]
         right = {number for number, text in enumerate(pages[question.file], 1) if holds(text, (answer,))}
         hit = next((hit for hit in hits if holds(hit.content[0].text, (answer,))), None)
+        findable += bool(right)  # a hyphen at a line's end hides some from a plain look at the page
         if right and hit is not None:
             first, last = place(hit)
             assert any(first <= page <= last for page in right), (question, first, last, right)
             assert last - first <= 1, "a chunk of the default size spans at most two pages here"
             checked += 1
-    assert checked >= 0.9 * len(asked)
+    assert checked >= 0.9 * findable > 0.5 * len(asked)
 
 
 def place(hit: VectorStoreSearchResponse) -> tuple[int, int]:
