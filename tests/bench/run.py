@@ -31,7 +31,7 @@ DEFAULT = "bge-small-en-v1.5"
 MINILM = "all-MiniLM-L6-v2"
 ROOT = Path(__file__).parents[2]
 BATCH = 64
-BATCHES = 24
+BATCHES = 16
 REPEATS = 3
 
 console = Console(width=150)

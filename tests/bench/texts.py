@@ -25,7 +25,7 @@ def passage(random_: random.Random, tokens: int) -> str:
     return " ".join(_words()[start : start + count])
 
 
-def mixed(count: int, *, seed: int = 0, longest: int = 240) -> list[str]:
+def mixed(count: int, *, seed: int = 0, longest: int = 170) -> list[str]:
     """Log-normal lengths around 100 tokens."""
     random_ = random.Random(seed)
     return [passage(random_, min(longest, int(random_.lognormvariate(4.6, 0.6)))) for _ in range(count)]
