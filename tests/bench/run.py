@@ -47,21 +47,30 @@ class Figure:
     how: str
 
 
-def main() -> None:
-    figures: list[Figure] = []
+figures: list[Figure] = []
+
+
+def main(parts: Sequence[str]) -> None:
+    """All parts, or those named: throughput, service."""
     with tempfile.TemporaryDirectory(prefix="florilegium-bench-") as folder:
         root = Path(folder)
-        for number, (model, dtype, wanted) in enumerate(
-            ((MINILM, "float32", 0.95), (MINILM, "bfloat16", 1.6), (DEFAULT, "auto", 2.5))
-        ):
-            figures += throughput(made(root / f"throughput{number}"), model, dtype, wanted)
-        figures += default_service(made(root / "default"))
+        if not parts or "service" in parts:
+            default_service(made(root / "default"))
+        if not parts or "throughput" in parts:
+            for model, dtype, wanted in ((MINILM, "float32", 0.95), (MINILM, "bfloat16", 1.6), (DEFAULT, "auto", 2.5)):
+                throughput(made(root / f"{model}-{dtype}"), model, dtype, wanted)
     table = Table(title="Florilegium against the same work without a server, on this machine, in this run")
     for heading in ("what", "measured", "wanted", "how"):
         table.add_column(heading)
     for figure in figures:
         table.add_row(figure.what, figure.value, figure.wanted, figure.how)
     console.print(table)
+
+
+def add(what: str, value: str, wanted: str, how: str) -> None:
+    """A line of the table, shown at once too, since the whole takes a while."""
+    figures.append(Figure(what, value, wanted, how))
+    console.print(f"{what}: {value} (wanted {wanted})", highlight=False)
 
 
 def made(folder: Path) -> Path:
@@ -90,7 +99,7 @@ def median(measure: Callable[[], float], times: int = REPEATS) -> float:
 # --- tokens a second ------------------------------------------------------------------------------------------------
 
 
-def throughput(folder: Path, model: str, dtype: str, wanted: float) -> list[Figure]:
+def throughput(folder: Path, model: str, dtype: str, wanted: float) -> None:
     """Tokens a second through HTTP against sentence-transformers with the same weights in float32."""
     say(f"tokens a second: {model} {dtype}")
     chosen = texts.mixed(BATCH * BATCHES)
@@ -111,14 +120,12 @@ def throughput(folder: Path, model: str, dtype: str, wanted: float) -> list[Figu
         ours = median(lambda: load.run(port(server), requests, clients=8).seconds)
     theirs = statistics.median((before, reference(), reference()))
     name = f"{model} {'int8' if dtype == 'auto' else dtype}"
-    return [
-        Figure(
-            f"tokens/s through HTTP, {name}",
-            f"{theirs / ours:.2f} x ({tokens / ours:.0f} against {tokens / theirs:.0f})",
-            f">= {wanted}",
-            f"8 clients, batches of {BATCH}; sentence-transformers float32, same weights, same texts",
-        )
-    ]
+    add(
+        f"tokens/s through HTTP, {name}",
+        f"{theirs / ours:.2f} x ({tokens / ours:.0f} against {tokens / theirs:.0f})",
+        f">= {wanted}",
+        f"8 clients, batches of {BATCH}; sentence-transformers float32, same weights, same texts",
+    )
 
 
 def float_folder(model: str) -> Path:
@@ -134,7 +141,7 @@ def float_folder(model: str) -> Path:
 # --- the embedded default -------------------------------------------------------------------------------------------
 
 
-def default_service(folder: Path) -> list[Figure]:
+def default_service(folder: Path) -> None:
     """Everything that is measured on one running service of the default models."""
     say("filling a store of 10,000 chunks")
     data_dir = made(folder / "data")
@@ -143,20 +150,19 @@ def default_service(folder: Path) -> list[Figure]:
     bare_search = apart("search", DEFAULT, data_dir, store, 300)
     bare_rerank = apart("reranking", "ms-marco-MiniLM-L-12-v2", 240, 256)["per_second"]
     with serve_run(folder) as server:
-        figures = short_texts(server)
-        figures += searches(server, store, bare_search)
-        figures += reranked(server, store, bare_rerank)
-        figures += one_file(server)
-        figures += small_files(server)
-        figures += memory(server)
-    return figures
+        short_texts(server)
+        searches(server, store, bare_search)
+        reranked(server, store, bare_rerank)
+        one_file(server)
+        small_files(server)
+        memory(server)
 
 
 def port(server: Server) -> int:
     return int(server.address.rpartition(":")[2])
 
 
-def short_texts(server: Server) -> list[Figure]:
+def short_texts(server: Server) -> None:
     say("one short text a request")
     requests = [load.post("/v1/embeddings", {"model": DEFAULT, "input": text}) for text in texts.short(1200)]
     load.run(port(server), requests[:200], clients=8)
@@ -167,17 +173,15 @@ def short_texts(server: Server) -> list[Figure]:
     size = (after["florilegium_embedder_items"] - before["florilegium_embedder_items"]) / (
         after["florilegium_embedder_batches"] - before["florilegium_embedder_batches"]
     )
-    return [
-        Figure(
-            "texts/s, 32 clients against 1",
-            f"{together / alone:.2f} x ({together:.0f} against {alone:.0f}), mean batch {size:.1f}",
-            ">= 3",
-            f"one text of about 12 tokens a request, {DEFAULT}",
-        )
-    ]
+    add(
+        "texts/s, 32 clients against 1",
+        f"{together / alone:.2f} x ({together:.0f} against {alone:.0f}), mean batch {size:.1f}",
+        ">= 3",
+        f"one text of about 12 tokens a request, {DEFAULT}",
+    )
 
 
-def searches(server: Server, store: str, reference: dict[str, float]) -> list[Figure]:
+def searches(server: Server, store: str, reference: dict[str, float]) -> None:
     say("searches")
     requests = [search_request(store, text, "none") for text in texts.short(300)]
     load.run(port(server), requests[:100], clients=4)
@@ -186,28 +190,26 @@ def searches(server: Server, store: str, reference: dict[str, float]) -> list[Fi
     stages = stage_ms(before, metrics(server))
     together = median(lambda: load.run(port(server), requests * 2, clients=16).per_second)
     embed, search = stages["embed"] - reference["embed_ms"], stages["search"] - reference["search_ms"]
-    return [
-        Figure(
-            "search at 10,000 chunks, 1 client",
-            f"+{alone - reference['median_ms']:.1f} ms ({alone:.1f} against {reference['median_ms']:.1f} ms)",
-            "<= 8 ms more",
-            f"means: embed {reference['embed_ms']:.1f} ms + hop {embed:.1f}, find {reference['search_ms']:.1f} + hop "
-            f"{search:.1f}, HTTP {alone - stages['embed'] - stages['search']:.1f}",
-        ),
-        Figure(
-            "searches/s at 10,000 chunks, 16 clients",
-            f"{together / reference['per_second']:.0%} ({together:.0f} against {reference['per_second']:.0f})",
-            ">= 60 %",
-            "the bare pipeline on both cores in one process",
-        ),
-    ]
+    add(
+        "search at 10,000 chunks, 1 client",
+        f"+{alone - reference['median_ms']:.1f} ms ({alone:.1f} against {reference['median_ms']:.1f} ms)",
+        "<= 8 ms more",
+        f"means: embed {reference['embed_ms']:.1f} ms + hop {embed:.1f}, find {reference['search_ms']:.1f} + hop "
+        f"{search:.1f}, HTTP {alone - stages['embed'] - stages['search']:.1f}",
+    )
+    add(
+        "searches/s at 10,000 chunks, 16 clients",
+        f"{together / reference['per_second']:.0%} ({together:.0f} against {reference['per_second']:.0f})",
+        ">= 60 %",
+        "the bare pipeline on both cores in one process",
+    )
 
 
 def search_request(store: str, query: str, ranker: str) -> bytes:
     return load.post(f"/v1/vector_stores/{store}/search", {"query": query, "ranking_options": {"ranker": ranker}})
 
 
-def reranked(server: Server, store: str, reference: float) -> list[Figure]:
+def reranked(server: Server, store: str, reference: float) -> None:
     say("reranked searches")
     requests = [search_request(store, text, "auto") for text in texts.short(60)]
     load.run(port(server), requests[:4], clients=2)
@@ -216,17 +218,15 @@ def reranked(server: Server, store: str, reference: float) -> list[Figure]:
     found = load.run(port(server), requests, clients=8)
     documents = metrics(server)["florilegium_reranker_items"] - before["florilegium_reranker_items"]
     rate = documents / found.seconds
-    return [
-        Figure(
-            "documents/s of reranked searches, 8 clients",
-            f"{rate / reference:.0%} ({rate:.0f} against {reference:.0f}); one search alone {alone:.0f} ms",
-            "-",
-            "the bare reranker on both cores",
-        )
-    ]
+    add(
+        "documents/s of reranked searches, 8 clients",
+        f"{rate / reference:.0%} ({rate:.0f} against {reference:.0f}); one search alone {alone:.0f} ms",
+        "-",
+        "the bare reranker on both cores",
+    )
 
 
-def one_file(server: Server) -> list[Figure]:
+def one_file(server: Server) -> None:
     say("one file of 1,000 chunks")
     chunks = bare.chunks(1000)
     whole = "\n\n".join(chunk.text for chunk in chunks)
@@ -234,31 +234,27 @@ def one_file(server: Server) -> list[Figure]:
     store = client.vector_stores.create(name="one")
     ours, count = ingest(server, store.id, [("one.txt", whole.encode())])
     reference = apart("embedding", DEFAULT, "chunks", count)["seconds"]
-    return [
-        Figure(
-            f"one file of {count} chunks",
-            f"{ours / reference:.2f} x ({ours:.1f} against {reference:.1f} s)",
-            "<= 1.3",
-            "upload to completed, against embedding as many such chunks",
-        )
-    ]
+    add(
+        f"one file of {count} chunks",
+        f"{ours / reference:.2f} x ({ours:.1f} against {reference:.1f} s)",
+        "<= 1.3",
+        "upload to completed, against embedding as many such chunks",
+    )
 
 
-def small_files(server: Server) -> list[Figure]:
+def small_files(server: Server) -> None:
     say("100 small files, one by one")
     chunks = bare.chunks(100)
     store = server.client.vector_stores.create(name="small")
     ours, _ = ingest(server, store.id, [(f"{i}.txt", chunk.text.encode()) for i, chunk in enumerate(chunks)])
     reference = apart("embedding", DEFAULT, "chunks", len(chunks))["seconds"]
     extra = (ours - 1.3 * reference) / len(chunks) * 1000
-    return [
-        Figure(
-            "100 small files one by one",
-            f"1.3 x + {extra:.0f} ms a file ({ours:.1f} against {reference:.1f} s)",
-            "<= 1.3 x + 50 ms",
-            "upload, attach and completed, against embedding their texts",
-        )
-    ]
+    add(
+        "100 small files one by one",
+        f"1.3 x + {extra:.0f} ms a file ({ours:.1f} against {reference:.1f} s)",
+        "<= 1.3 x + 50 ms",
+        "upload, attach and completed, against embedding their texts",
+    )
 
 
 def ingest(server: Server, store_id: str, files: Sequence[tuple[str, bytes]]) -> tuple[float, int]:
@@ -281,7 +277,7 @@ def ingest(server: Server, store_id: str, files: Sequence[tuple[str, bytes]]) ->
         return time.perf_counter() - started, chunks
 
 
-def memory(server: Server) -> list[Figure]:
+def memory(server: Server) -> None:
     """The peak of every process that the service started."""
     found: list[tuple[int, str]] = []
     for process in server.tree():
@@ -290,10 +286,10 @@ def memory(server: Server) -> list[Figure]:
         if peak is not None:
             found.append((int(peak[1]) // 1024, short_name(process.cmdline())))
     found.sort(reverse=True)
-    return [
-        Figure("peak memory of all processes", f"{sum(size for size, _ in found)} MiB", "-", f"{len(found)} processes"),
-        *(Figure(f"  {name}", f"{size} MiB", "-", "") for size, name in found if size >= 20),
-    ]
+    add("peak memory of all processes", f"{sum(size for size, _ in found)} MiB", "-", f"{len(found)} processes")
+    for size, name in found:
+        if size >= 20:
+            add(f"  {name}", f"{size} MiB", "-", "")
 
 
 def short_name(command: Sequence[str]) -> str:
@@ -322,4 +318,4 @@ def stage_ms(before: dict[str, float], after: dict[str, float]) -> dict[str, flo
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])
