@@ -79,7 +79,7 @@ def fill(model_name: str, data_dir: str, count: str) -> dict[str, object]:
     stores = LocalStores(Path(data_dir), StorageSettings(), threads=CORES)
     now = int(time.time())
     store = stores.create_store(VectorStoreRecord(new_id("vs_"), OWNER, "bench", now, now, model.info))
-    all_chunks = chunks(int(count))
+    all_chunks = chunks(int(count), tokens=30)
     found = _embed(model, [chunk.text for chunk in all_chunks])
     for start in range(0, len(all_chunks), 20):
         record = FileRecord(new_id("file-"), OWNER, f"{start}.txt", 1, "assistants", now, "0" * 64)
@@ -127,13 +127,13 @@ def _rate(one: Callable[[str], None], queries: Sequence[str]) -> float:
     return 2 * len(queries) / (time.perf_counter() - started)
 
 
-def chunks(count: int) -> list[Chunk]:
-    """Chunks of about 150 tokens."""
+def chunks(count: int, tokens: int = 150) -> list[Chunk]:
+    """Chunks of about so many tokens."""
     import random
 
     random_ = random.Random(5)
-    made = (texts.passage(random_, 150) for _ in range(count))
-    return [Chunk(i % 20, text, 150, 0, len(text)) for i, text in enumerate(made)]
+    made = (texts.passage(random_, tokens) for _ in range(count))
+    return [Chunk(i % 20, text, tokens, 0, len(text)) for i, text in enumerate(made)]
 
 
 def _embed(model: EmbeddingModel, chosen: Sequence[str]) -> Embeddings:
