@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
 import signal
 import socket
+import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -55,18 +57,28 @@ class Config:
 
 
 def environment(data_dir: Path) -> dict[str, str]:
-    """What Ray's processes must find, set before Ray starts. Ports and paths of the proxy are this instance's own, so
-    that two services can live on one machine."""
-    run = data_dir / "run"
+    """What Ray's processes must find, set before Ray starts. The proxy's ports, files and sockets are this instance's
+    own: two services on one machine that shared them would answer each other's requests."""
+    run = _run_folder(data_dir)
     return {
         **FAST_SERVE,
         "FLORILEGIUM_DATA_DIR": str(data_dir),
         "RAY_SERVE_HAPROXY_METRICS_PORT": str(_free_port()),
         "RAY_SERVE_HAPROXY_STATS_PORT": str(_free_port()),
         "RAY_SERVE_HAPROXY_CONFIG_FILE_LOC": str(run / "haproxy.cfg"),
+        "RAY_SERVE_HAPROXY_SOCKET_PATH": str(run / "admin.sock"),
+        "RAY_SERVE_HAPROXY_METRICS_SOCKET_PATH": str(run / "metrics.sock"),
         "RAY_SERVE_HAPROXY_SERVER_STATE_BASE": str(run),
         "RAY_SERVE_HAPROXY_SERVER_STATE_FILE": str(run / "server-state"),
     }
+
+
+def _run_folder(data_dir: Path) -> Path:
+    """A folder for this data directory alone, closed to others, with a path short enough for sockets."""
+    name = hashlib.sha256(str(data_dir).encode()).hexdigest()[:12]
+    folder = Path(tempfile.gettempdir()) / f"florilegium-{os.getuid()}-{name}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return folder
 
 
 def _free_port() -> int:
@@ -81,7 +93,7 @@ def serve(config_path: Path, *, say: Callable[[str], None]) -> None:
     config = Config(config_path)
     settings = config.settings
     data_dir = settings.data_dir.resolve()
-    (data_dir / "run").mkdir(parents=True, exist_ok=True)
+    data_dir.mkdir(parents=True, exist_ok=True)
     for name, value in environment(data_dir).items():
         os.environ.setdefault(name, value)
     stop = threading.Event()

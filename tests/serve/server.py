@@ -58,7 +58,7 @@ def serve_run(folder: Path, *, args: Mapping[str, object] | None = None, config:
     written = folder / "config.yaml"
     written.write_text(yaml.safe_dump(raw), encoding="utf-8")
     data_dir = folder / "data"
-    (data_dir / "run").mkdir(parents=True, exist_ok=True)
+    data_dir.mkdir(exist_ok=True)
     command = [BIN / "serve", "run", "--address", "local", written]
     with started(command, folder, port, environment(data_dir)) as server:
         yield server
