@@ -57,26 +57,28 @@ class Config:
 
 
 def environment(data_dir: Path) -> dict[str, str]:
-    """What Ray's processes must find, set before Ray starts. The proxy's ports, files and sockets are this instance's
-    own: two services on one machine that shared them would answer each other's requests."""
-    run = _run_folder(data_dir)
+    """What Ray's processes must find, set before Ray starts. Ports and files of the proxy are this instance's own: two
+    services on one machine that shared them would answer each other's requests."""
+    number = int(hashlib.sha256(str(data_dir).encode()).hexdigest()[:8], 16)
+    run = _run_folder(number)
+    first_port = 20_000 + number % 400 * 25
     return {
         **FAST_SERVE,
         "FLORILEGIUM_DATA_DIR": str(data_dir),
+        "RAY_SERVE_DIRECT_INGRESS_MIN_HTTP_PORT": str(first_port),
+        "RAY_SERVE_DIRECT_INGRESS_MAX_HTTP_PORT": str(first_port + 24),
         "RAY_SERVE_HAPROXY_METRICS_PORT": str(_free_port()),
         "RAY_SERVE_HAPROXY_STATS_PORT": str(_free_port()),
         "RAY_SERVE_HAPROXY_CONFIG_FILE_LOC": str(run / "haproxy.cfg"),
         "RAY_SERVE_HAPROXY_SOCKET_PATH": str(run / "admin.sock"),
-        "RAY_SERVE_HAPROXY_METRICS_SOCKET_PATH": str(run / "metrics.sock"),
         "RAY_SERVE_HAPROXY_SERVER_STATE_BASE": str(run),
         "RAY_SERVE_HAPROXY_SERVER_STATE_FILE": str(run / "server-state"),
     }
 
 
-def _run_folder(data_dir: Path) -> Path:
-    """A folder for this data directory alone, closed to others, with a path short enough for sockets."""
-    name = hashlib.sha256(str(data_dir).encode()).hexdigest()[:12]
-    folder = Path(tempfile.gettempdir()) / f"florilegium-{os.getuid()}-{name}"
+def _run_folder(number: int) -> Path:
+    """A folder closed to others. Its path is short: Ray adds 57 characters, and a socket's may have about 100."""
+    folder = Path(tempfile.gettempdir()) / f"fl-{number:x}"
     folder.mkdir(mode=0o700, exist_ok=True)
     return folder
 

@@ -12,7 +12,8 @@ import pypdf
 import pytest
 from openai.types.vector_store_search_response import VectorStoreSearchResponse
 
-from tests.collections import DOCUMENTS, Question, Sample, comparable, holds, needs_data, questions, samples
+from tests.collections import DOCUMENTS, Question, comparable, holds, needs_data, questions, samples
+from tests.serve.asking import ingest, misses
 from tests.serve.server import Server, serve_run
 
 pytestmark = [pytest.mark.serve, pytest.mark.timeout(900)]
@@ -22,47 +23,6 @@ pytestmark = [pytest.mark.serve, pytest.mark.timeout(900)]
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with serve_run(tmp_path_factory.mktemp("service")) as running:
         yield running
-
-
-@pytest.fixture(scope="module")
-def multilingual(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    args = {"embedder": {"model": "multilingual-e5-small"}, "reranker": None}
-    with serve_run(tmp_path_factory.mktemp("multilingual"), args=args) as running:
-        yield running
-
-
-def ingest(server: Server, documents: list[Sample]) -> tuple[str, dict[str, str]]:
-    """Upload and attach; the store and each file's final status."""
-    client = server.client
-    store = client.vector_stores.create(name="documents")
-    outcomes: dict[str, str] = {}
-    for sample in documents:
-        upload = httpx.post(
-            f"{server.address}/v1/files",
-            data={"purpose": "assistants"},
-            files={"file": (sample.path.name, sample.path.read_bytes())},
-            timeout=60,
-        )
-        if upload.status_code == 400:
-            outcomes[sample.file] = f"refused: {upload.json()['error']['message']}"
-            continue
-        assert upload.status_code == 200, upload.text
-        attached = client.vector_stores.files.create_and_poll(
-            upload.json()["id"], vector_store_id=store.id, attributes={"path": sample.file}
-        )
-        reason = attached.last_error.message if attached.last_error else ""
-        outcomes[sample.file] = f"{attached.status}: {reason}"
-    return store.id, outcomes
-
-
-def misses(server: Server, store_id: str, asked: list[Question]) -> list[str]:
-    """Questions whose answer is not within the first five results."""
-    found = []
-    for question in asked:
-        hits = server.client.vector_stores.search(store_id, query=question.text, max_num_results=5).data
-        if not any(holds(part.text, question.answers) for hit in hits for part in hit.content):
-            found.append(f"{question.file}: {question.text} ({question.answers[0]})")
-    return found
 
 
 @needs_data
@@ -108,18 +68,6 @@ def check_pages(server: Server, store_id: str, asked: list[Question]) -> None:
 def place(hit: VectorStoreSearchResponse) -> tuple[int, int]:
     extra = hit.model_extra or {}
     return extra["page"], extra.get("page_last", extra["page"])
-
-
-@needs_data
-@pytest.mark.models
-def test_questions_in_other_languages_are_answered_within_five_with_a_multilingual_model(multilingual: Server):
-    asked = [question for question in questions() if not question.english]
-    files = {question.file for question in asked}
-    store_id, outcomes = ingest(multilingual, [sample for sample in samples() if sample.file in files])
-    assert all(outcome.startswith("completed") for outcome in outcomes.values()), outcomes
-    missed = misses(multilingual, store_id, asked)
-    print(f"\nOther languages: {len(asked) - len(missed)} of {len(asked)} answered; missed:", *missed, sep="\n  ")
-    assert len(missed) <= 0.10 * len(asked), missed
 
 
 def test_a_filtered_search_gives_the_right_passage_first(server: Server):
