@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ray import serve
+from ray.serve.context import _get_global_client
 from ray.serve.handle import DeploymentHandle
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -19,6 +20,7 @@ class IngressDeployment:
     def __init__(
         self, settings: Settings, embedder: DeploymentHandle, reranker: DeploymentHandle | None, store: DeploymentHandle
     ) -> None:
+        settings.api.check_host(_listening_host())
         self._settings = settings
         self._service = make_service(
             settings,
@@ -29,6 +31,13 @@ class IngressDeployment:
 
     def __serve_build_asgi_app__(self) -> ASGIApp:
         return without_request_id(create_app(self._service, self._settings.api))
+
+
+def _listening_host() -> str:
+    """Where Serve listens: its `http_options` decide, whatever `api.host` says. No public call tells."""
+    client = _get_global_client()
+    assert client is not None  # this is a replica
+    return client.http_config.host or "0.0.0.0"  # noqa: S104 - Serve's default with its proxy
 
 
 def without_request_id(app: ASGIApp) -> ASGIApp:

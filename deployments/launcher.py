@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import socket
+import stat
 import tempfile
 import threading
 import time
@@ -18,6 +19,7 @@ import httpx
 import yaml
 
 from deployments.settings import Settings
+from rag.errors import StoreLocked
 
 APPLICATION = "florilegium"
 EMBEDDED = Path(__file__).with_name("embedded.yaml")
@@ -80,6 +82,9 @@ def _run_folder(number: int) -> Path:
     """A folder closed to others. Its path is short: Ray adds 57 characters, and a socket's may have about 100."""
     folder = Path(tempfile.gettempdir()) / f"fl-{number:x}"
     folder.mkdir(mode=0o700, exist_ok=True)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+        raise StoreLocked(f"{folder} belongs to somebody else. Use another data directory, or have it removed.")
     return folder
 
 

@@ -45,15 +45,19 @@ class ApiSettings(Branch):
 
     @model_validator(mode="after")
     def _strangers_need_keys(self) -> ApiSettings:
-        if not self.keys and not self.allow_anonymous and not _is_loopback(self.host):
-            raise ValueError(
-                f"api.host is {self.host}, which others can reach, but no API key is configured. Set "
-                """FLORILEGIUM_API__KEYS='{"alice": "<a long random key>"}', keep api.host at 127.0.0.1, """
-                "or set api.allow_anonymous: true to serve everybody"
-            )
+        self.check_host(self.host)
         if any(not name or not key.get_secret_value() for name, key in self.keys.items()):
             raise ValueError("api.keys: a name or a key is empty")
         return self
+
+    def check_host(self, host: str) -> None:
+        """Raises ValueError where strangers would be served at `host` though nobody said that they may."""
+        if not self.keys and not self.allow_anonymous and not _is_loopback(host):
+            raise ValueError(
+                f"The service would listen at {host}, which others can reach, but no API key is configured. Set "
+                """FLORILEGIUM_API__KEYS='{"alice": "<a long random key>"}', keep api.host at 127.0.0.1, """
+                "or set api.allow_anonymous: true to serve everybody"
+            )
 
 
 class Settings(BaseSettings):

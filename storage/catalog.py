@@ -107,13 +107,18 @@ def insert_store(cursor: Cursor, record: VectorStoreRecord) -> None:
 
 def get_store(cursor: Cursor, owner: str, store_id: str) -> VectorStoreRecord:
     """Raises NotFound where there is none, or it is somebody else's."""
+    return _with_counts(cursor, [get_uncounted_store(cursor, owner, store_id)])[0]
+
+
+def get_uncounted_store(cursor: Cursor, owner: str, store_id: str) -> VectorStoreRecord:
+    """The same without counting its files, which costs more the more it has; raises NotFound likewise."""
     row = cursor.execute(
         f"select {STORE_COLUMNS} from vector_stores where id = ? and owner = ?",
         [store_id, owner],
     ).fetchone()
     if row is None:
         raise NotFound(f"No such vector store: {store_id}", "id")
-    return _with_counts(cursor, [_store(row)])[0]
+    return _store(row)
 
 
 def check_store(cursor: Cursor, owner: str, store_id: str) -> None:

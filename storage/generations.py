@@ -202,7 +202,7 @@ class StoreIndex:
 
     def __init__(self, record: VectorStoreRecord) -> None:
         self.loading = threading.Lock()
-        self.record = record  # its counts and its last use are those of some moment
+        self.record = record  # uncounted, and its last use is that of some moment
         self.generation: Generation | None = None
         self._missed: list[Change] | None = None
 

@@ -156,7 +156,7 @@ class LocalStores:
 
         def publish(_: None) -> None:
             if (index := self._indexes.get(store_id)) is not None:
-                index.record = catalog.get_store(self._database.cursor, owner, store_id)
+                index.record = catalog.get_uncounted_store(self._database.cursor, owner, store_id)
 
         self._write(update, publish)
         return self.get_store(owner, store_id)
@@ -169,7 +169,7 @@ class LocalStores:
 
     def _check_alive(self, cursor: Cursor, owner: str, store_id: str) -> None:
         """An expired store stays expired: its chunks may be gone."""
-        record = self._activity.seen(catalog.get_store(cursor, owner, store_id))
+        record = self._activity.seen(catalog.get_uncounted_store(cursor, owner, store_id))
         check_searchable(record, record.model, self._clock())
 
     # --- files of a store -------------------------------------------------------------------------------------------
@@ -297,7 +297,7 @@ class LocalStores:
         return index
 
     def _register(self, owner: str, store_id: str) -> StoreIndex:
-        record = catalog.get_store(self._database.cursor, owner, store_id)
+        record = catalog.get_uncounted_store(self._database.cursor, owner, store_id)
         return self._indexes.setdefault(store_id, StoreIndex(record))
 
     def _load(self, store_id: str, index: StoreIndex) -> Generation:
