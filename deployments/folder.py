@@ -17,6 +17,8 @@ from openai.types.vector_stores import VectorStoreFile
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from rag.filters import MAX_TEXT_LENGTH
+
 LOOK_AGAIN_S = 0.3
 PATH, DIGEST = "path", "sha256"  # attributes by which a file is known again
 
@@ -85,7 +87,7 @@ def _ingest_file(
     client: OpenAI, store_id: str, path: Path, folder: Path, known: dict[str, tuple[str, str]]
 ) -> VectorStoreFile | str | None:
     """The file as attached, None where it was there already, or why it failed."""
-    name = path.relative_to(folder).as_posix()
+    name = path.relative_to(folder).as_posix()[-MAX_TEXT_LENGTH:]
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     former_id, former_digest = known.get(name, (None, None))
     if digest == former_digest:
@@ -94,7 +96,7 @@ def _ingest_file(
         with path.open("rb") as content:
             upload = client.files.create(file=(path.name, content), purpose="assistants")
         attached = client.vector_stores.files.create(
-            store_id, file_id=upload.id, attributes={PATH: name[-512:], DIGEST: digest}
+            store_id, file_id=upload.id, attributes={PATH: name, DIGEST: digest}
         )
         while attached.status == "in_progress":
             time.sleep(LOOK_AGAIN_S)
