@@ -33,7 +33,7 @@ from rag.types import (
     PageRequest,
     VectorStoreRecord,
 )
-from storage.database import Cursor
+from storage.database import Cursor, first
 from storage.generations import AttachedFile
 from storage.sql import compile_filter
 
@@ -64,10 +64,11 @@ def insert_file(cursor: Cursor, record: FileRecord) -> None:
 
 def get_file(cursor: Cursor, owner: str, file_id: str) -> FileRecord:
     """Raises NotFound where there is none, or it is somebody else's."""
-    row = cursor.execute(
+    row = first(
+        cursor,
         f"select {FILE_COLUMNS} from files where id = ? and owner = ?",
         [file_id, owner],
-    ).fetchone()
+    )
     if row is None:
         raise NotFound(f"No such File object: {file_id}", "id")
     return FileRecord(*row)
@@ -112,10 +113,11 @@ def get_store(cursor: Cursor, owner: str, store_id: str) -> VectorStoreRecord:
 
 def get_uncounted_store(cursor: Cursor, owner: str, store_id: str) -> VectorStoreRecord:
     """The same without counting its files, which costs more the more it has; raises NotFound likewise."""
-    row = cursor.execute(
+    row = first(
+        cursor,
         f"select {STORE_COLUMNS} from vector_stores where id = ? and owner = ?",
         [store_id, owner],
-    ).fetchone()
+    )
     if row is None:
         raise NotFound(f"No such vector store: {store_id}", "id")
     return _store(row)
@@ -123,7 +125,7 @@ def get_uncounted_store(cursor: Cursor, owner: str, store_id: str) -> VectorStor
 
 def check_store(cursor: Cursor, owner: str, store_id: str) -> None:
     """Raises NotFound where there is none, or it is somebody else's."""
-    found = cursor.execute("select 1 from vector_stores where id = ? and owner = ?", [store_id, owner]).fetchone()
+    found = first(cursor, "select 1 from vector_stores where id = ? and owner = ?", [store_id, owner])
     if found is None:
         raise NotFound(f"No such vector store: {store_id}", "id")
 
@@ -227,10 +229,11 @@ def insert_attachment(
 
 def find_attachment(cursor: Cursor, store_id: str, file_id: str) -> Attachment | None:
     """The attachment, or None."""
-    row = cursor.execute(
+    row = first(
+        cursor,
         f"select {ATTACHMENT_COLUMNS} from attachments where store_id = ? and file_id = ?",
         [store_id, file_id],
-    ).fetchone()
+    )
     return None if row is None else _attachment(row)
 
 
@@ -254,9 +257,7 @@ def list_attachments(
 
 def attachment_key(cursor: Cursor, store_id: str, file_id: str) -> int | None:
     """The attachment's key, or None."""
-    row = cursor.execute(
-        "select key from attachments where store_id = ? and file_id = ?", [store_id, file_id]
-    ).fetchone()
+    row = first(cursor, "select key from attachments where store_id = ? and file_id = ?", [store_id, file_id])
     return None if row is None else int(row[0])
 
 
@@ -346,12 +347,13 @@ def pending_jobs(cursor: Cursor) -> list[IngestJob]:
 
 def open_attachment(cursor: Cursor, job: IngestJob) -> tuple[int, int] | None:
     """Key, and dimension of the store, of the attachment that a job is to fill; None where there is none any more."""
-    return cursor.execute(
+    return first(
+        cursor,
         "select a.key, s.dimension from attachments a join vector_stores s on s.id = a.store_id "
         "where a.store_id = ? and a.file_id = ? and a.max_chunk_size_tokens = ? and a.chunk_overlap_tokens = ? "
         "and a.status <> 'cancelled'",
         [job.store_id, job.file_id, job.chunking.max_chunk_size_tokens, job.chunking.chunk_overlap_tokens],
-    ).fetchone()
+    )
 
 
 def complete_attachment(cursor: Cursor, key: int, chunk_count: int, token_count: int, usage_bytes: int) -> None:
@@ -442,10 +444,11 @@ class Listing:
         return Page(tuple(reversed(items) if backward else items), len(rows) > request.limit)
 
     def _created_at(self, cursor: Cursor, item: str, param: str) -> int:
-        row = cursor.execute(
+        row = first(
+            cursor,
             f"select created_at from {self.table} where {self.scope} and {self.id_column} = ?",
             [*self.scope_values, item],
-        ).fetchone()
+        )
         if row is None:
             raise InvalidRequest(
                 f"Unknown cursor '{item}': there is no such item in this list.", param, "invalid_value"

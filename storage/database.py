@@ -19,7 +19,9 @@ import os
 import shutil
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import duckdb
 
@@ -223,8 +225,17 @@ class Database:
         os.close(self._ledger)
 
 
+def first(cursor: Cursor, sql: str, parameters: Sequence[object] = ()) -> tuple[Any, ...] | None:
+    """The first row, or None, with the result read to its end.
+
+    A result that is not read to its end keeps its transaction open, and with it every checkpoint waiting.
+    """
+    rows: list[tuple[Any, ...]] = cursor.execute(sql, parameters).fetchall()
+    return rows[0] if rows else None
+
+
 def _one(cursor: Cursor, sql: str) -> tuple[int, ...]:
-    row = cursor.execute(sql).fetchone()
+    row = first(cursor, sql)
     if row is None:
         raise StoreDamaged(f"The database has no answer to: {sql}")
     return row

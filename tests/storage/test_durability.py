@@ -6,6 +6,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -24,6 +25,8 @@ def run_until_killed(path: Path, point: str, *, after_s: float | None = None) ->
     command = [sys.executable, "-m", "tests.storage.killed", str(path), point]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
+        limit = threading.Timer(120, process.terminate)  # one that hangs fails here, and holds nobody up
+        limit.start()
         lines = []
         for line in process.stdout:
             lines.append(line.split())
@@ -31,6 +34,7 @@ def run_until_killed(path: Path, point: str, *, after_s: float | None = None) ->
                 time.sleep(after_s)
                 process.kill()
         process.wait()
+        limit.cancel()
     assert process.returncode == -signal.SIGKILL
     assert ["ready"] in lines
     return lines

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rag.errors import InvalidRequest, RagError, StoreLocked, StoreUnavailable
+from rag.errors import InvalidRequest, NotFound, RagError, StoreLocked, StoreUnavailable
 from rag.filters import Comparison
 from rag.types import FileCounts, NewAttachment, PageRequest
 from storage import catalog
@@ -223,6 +225,43 @@ def test_disk_use_follows_the_data(tmp_path: Path) -> None:
             stores.checkpoint()
             sizes.append(stores.stats()["bytes_on_disk"])
     assert sizes[1] <= 3 * sizes[0]
+    stores.close()
+
+
+READS: dict[str, Callable[[LocalStores], object]] = {
+    "get_file": lambda stores: stores.get_file(OWNER, "file-0"),
+    "get_file, missing": lambda stores: stores.get_file(OWNER, "file-none"),
+    "list_files": lambda stores: stores.list_files(OWNER, PageRequest(limit=1)),
+    "list_files, after": lambda stores: stores.list_files(OWNER, PageRequest(limit=1, after="file-0")),
+    "get_store": lambda stores: stores.get_store(OWNER, STORE),
+    "get_store, missing": lambda stores: stores.get_store(OWNER, "vs_none"),
+    "list_stores": lambda stores: stores.list_stores(OWNER, PageRequest(limit=1)),
+    "get_attachment": lambda stores: stores.get_attachment(OWNER, STORE, "file-0"),
+    "get_attachment, missing": lambda stores: stores.get_attachment(OWNER, STORE, "file-none"),
+    "list_attachments": lambda stores: stores.list_attachments(OWNER, STORE, PageRequest(limit=1)),
+    "list_attachments, nobody's": lambda stores: stores.list_attachments(OWNER, "vs_none", PageRequest()),
+    "search": lambda stores: found(stores, axis(0)),
+    "search, filtered": lambda stores: found(stores, axis(0), where=Comparison("eq", "n", 1)),
+    "pending_jobs": lambda stores: stores.pending_jobs(),
+    "stats": lambda stores: stores.stats(),
+}
+
+
+@pytest.mark.parametrize("read", READS)
+def test_a_thread_that_has_read_holds_up_no_checkpoint(tmp_path: Path, read: str) -> None:
+    stores = LocalStores(tmp_path, threads=1)
+    stores.create_store(store_record())
+    fill(stores, "file-0", axis(0), {"n": 0})
+    fill(stores, "file-1", axis(0), {"n": 1})
+    with ThreadPoolExecutor(1) as reader:
+        reader.submit(lambda: stores.get_store(OWNER, STORE)).result()
+        with suppress(NotFound):
+            reader.submit(lambda: READS[read](stores)).result()
+        stores.set_attributes(OWNER, STORE, "file-0", {"n": 2})  # the reader's thread is idle, and still there
+        checkpoint = threading.Thread(target=stores.checkpoint, daemon=True)
+        checkpoint.start()
+        checkpoint.join(20)
+        assert not checkpoint.is_alive()
     stores.close()
 
 
