@@ -1,16 +1,20 @@
-"""The command `florilegium`: serve, ingest, search, evaluate."""
+"""The command `florilegium`: serve, ingest, search, evaluate, verify, compact."""
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
 
 import click
 from pydantic import ValidationError
 from rich.console import Console
 
+from deployments import maintenance
 from deployments.launcher import EMBEDDED, serve
+from deployments.settings import Settings
 from rag.errors import RagError
 
 DEFAULT_URL = "http://127.0.0.1:8000/v1"
@@ -22,6 +26,22 @@ def _remote(command: click.decorators.FC) -> click.decorators.FC:
     url = click.option("--url", envvar="FLORILEGIUM_URL", default=DEFAULT_URL, show_default=True, help="The service.")
     key = click.option("--key", envvar="FLORILEGIUM_KEY", default="none", help="API key, where the service asks.")
     return url(key(command))
+
+
+def _offline(command: Callable[[Settings], None]) -> Callable[..., None]:
+    """A command on the data directory itself, which the service must not be using."""
+
+    @click.option(
+        "--data-dir", type=click.Path(exists=True, file_okay=False, path_type=Path), help="./data by default."
+    )
+    @wraps(command)
+    def run(data_dir: Path | None) -> None:
+        try:
+            command(Settings() if data_dir is None else Settings(data_dir=data_dir))
+        except (ValidationError, RagError) as error:
+            raise click.ClickException(_in_words(error)) from None
+
+    return run
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -61,7 +81,8 @@ def ingest_command(folder: Path, store: str, parallel: int, url: str, key: str) 
     """Upload the files of FOLDER and attach them; files that are there already, unchanged, are left alone."""
     from deployments.folder import ingest_folder
 
-    outcome = ingest_folder(folder, store, url=url, key=key, parallel=parallel, console=console)
+    params = Settings().file_ingestion_params
+    outcome = ingest_folder(folder, store, params, url=url, key=key, parallel=parallel, console=console)
     for path, reason in outcome.failed:
         console.print(f"[red]failed[/red] {path}: {reason}", highlight=False, soft_wrap=True)
     console.print(
@@ -95,6 +116,25 @@ def evaluate_command(dataset: Path, model: str | None, reranker: str | None, lim
     from deployments.evaluation import evaluate
 
     evaluate(dataset, model=model, reranker=reranker, limit=limit, console=console)
+
+
+@main.command("verify")
+@_offline
+def verify_command(settings: Settings) -> None:
+    """Look for anything that exists on one side only: rows, chunks, the index, uploaded bytes. Changes nothing."""
+    found = maintenance.verify(settings)
+    for sentence in found:
+        console.print(sentence, style="red", highlight=False, soft_wrap=True)
+    console.print(f"{len(found)} contradictions found in {settings.data_dir}.", highlight=False, soft_wrap=True)
+    sys.exit(1 if found else 0)
+
+
+@main.command("compact")
+@_offline
+def compact_command(settings: Settings) -> None:
+    """Give the space of what was deleted back to the disk."""
+    before, after = maintenance.compact(settings)
+    console.print(f"{before / 1e6:.1f} MB before, {after / 1e6:.1f} MB after.", highlight=False)
 
 
 if __name__ == "__main__":

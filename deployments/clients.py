@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from ray.exceptions import RayActorError, RayError, RayTaskError, TaskCancelledError
@@ -18,11 +18,12 @@ from rag.types import (
     Attachment,
     Attributes,
     Embeddings,
+    FileBatch,
     FileRecord,
     FileStatus,
     Float32,
     Hit,
-    IngestedFile,
+    IngestedPart,
     IngestJob,
     Kind,
     ModelInfo,
@@ -31,6 +32,7 @@ from rag.types import (
     PageRequest,
     Priority,
     Scores,
+    StoredText,
     VectorStoreRecord,
 )
 
@@ -123,8 +125,17 @@ class RemoteIngestor:
     def __init__(self, handle: DeploymentHandle) -> None:
         self._handle = handle
 
-    async def ingest(self, job: IngestJob) -> IngestedFile:
-        return await call(self._handle.ingest.remote(job), "ingestor")
+    async def ingest(self, job: IngestJob) -> AsyncGenerator[IngestedPart, None]:
+        answers: Any = self._handle.options(stream=True).ingest.remote(job)
+        try:
+            while True:
+                try:
+                    part = await call(anext(answers), "ingestor")
+                except StopAsyncIteration:
+                    return
+                yield part
+        finally:
+            answers.cancel()  # nothing where it has ended
 
 
 class RemoteStores:
@@ -188,9 +199,29 @@ class RemoteStores:
         return await self._call("get_attachment", owner, store_id, file_id)
 
     async def list_attachments(
-        self, owner: str, store_id: str, page: PageRequest, *, status: FileStatus | None = None
+        self,
+        owner: str,
+        store_id: str,
+        page: PageRequest,
+        *,
+        status: FileStatus | None = None,
+        batch_id: str | None = None,
     ) -> Page[Attachment]:
-        return await self._call("list_attachments", owner, store_id, page, status=status)
+        return await self._call("list_attachments", owner, store_id, page, status=status, batch_id=batch_id)
+
+    async def get_text(self, owner: str, store_id: str, file_id: str, *, with_vectors: bool = False) -> StoredText:
+        return await self._call("get_text", owner, store_id, file_id, with_vectors=with_vectors)
+
+    async def create_batch(
+        self, owner: str, batch: FileBatch, files: Sequence[NewAttachment], *, wait_s: float = 0.0
+    ) -> FileBatch:
+        return await self._call("create_batch", owner, batch, tuple(files), wait_s=wait_s)
+
+    async def get_batch(self, owner: str, store_id: str, batch_id: str) -> FileBatch:
+        return await self._call("get_batch", owner, store_id, batch_id)
+
+    async def cancel_batch(self, owner: str, store_id: str, batch_id: str) -> FileBatch:
+        return await self._call("cancel_batch", owner, store_id, batch_id)
 
     async def set_attributes(self, owner: str, store_id: str, file_id: str, attributes: Attributes) -> Attachment:
         return await self._call("set_attributes", owner, store_id, file_id, dict(attributes))

@@ -12,12 +12,13 @@ from pathlib import Path
 
 import click
 from openai import APIError, OpenAI
-from openai.types import VectorStore
+from openai.types import StaticFileChunkingStrategyParam, VectorStore
 from openai.types.vector_stores import VectorStoreFile
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from rag.filters import MAX_TEXT_LENGTH
+from rag.settings import FileIngestionParams
 
 LOOK_AGAIN_S = 0.3
 PATH, DIGEST = "path", "sha256"  # attributes by which a file is known again
@@ -35,7 +36,9 @@ class Outcome:
     failed: list[tuple[str, str]] = field(default_factory=list)
 
 
-def ingest_folder(folder: Path, store_name: str, *, url: str, key: str, parallel: int, console: Console) -> Outcome:
+def ingest_folder(
+    folder: Path, store_name: str, params: FileIngestionParams, *, url: str, key: str, parallel: int, console: Console
+) -> Outcome:
     """Upload and attach every file below `folder` that the store does not hold yet in this form; a changed one
     replaces its former self. Hidden files are left out."""
     client = OpenAI(base_url=url, api_key=key, max_retries=8)
@@ -47,7 +50,11 @@ def ingest_folder(folder: Path, store_name: str, *, url: str, key: str, parallel
     with _progress(console) as progress, ThreadPoolExecutor(parallel) as pool:
         bar = progress.add_task(store_name, total=len(files), chunks=0, rate=0.0)
         lock = threading.Lock()
-        work = {pool.submit(_ingest_file, client, store.id, path, folder, known): path for path in files}
+        sizes = StaticFileChunkingStrategyParam(
+            max_chunk_size_tokens=params.default_chunk_size_tokens,
+            chunk_overlap_tokens=params.default_chunk_overlap_tokens,
+        )
+        work = {pool.submit(_ingest_file, client, store.id, path, folder, known, sizes): path for path in files}
         for done in as_completed(work):
             with lock:
                 _count(outcome, work[done].relative_to(folder).as_posix(), done.result())
@@ -84,7 +91,12 @@ def _attached(client: OpenAI, store_id: str) -> dict[str, tuple[str, str]]:
 
 
 def _ingest_file(
-    client: OpenAI, store_id: str, path: Path, folder: Path, known: dict[str, tuple[str, str]]
+    client: OpenAI,
+    store_id: str,
+    path: Path,
+    folder: Path,
+    known: dict[str, tuple[str, str]],
+    sizes: StaticFileChunkingStrategyParam,
 ) -> VectorStoreFile | str | None:
     """The file as attached, None where it was there already, or why it failed."""
     name = path.relative_to(folder).as_posix()[-MAX_TEXT_LENGTH:]
@@ -96,7 +108,10 @@ def _ingest_file(
         with path.open("rb") as content:
             upload = client.files.create(file=(path.name, content), purpose="assistants")
         attached = client.vector_stores.files.create(
-            store_id, file_id=upload.id, attributes={PATH: name, DIGEST: digest}
+            store_id,
+            file_id=upload.id,
+            attributes={PATH: name, DIGEST: digest},
+            chunking_strategy={"type": "static", "static": sizes},
         )
         while attached.status == "in_progress":
             time.sleep(LOOK_AGAIN_S)

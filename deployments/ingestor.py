@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
 from ray.serve.handle import DeploymentHandle
 
 from deployments.clients import RemoteEmbedder
@@ -10,7 +13,7 @@ from deployments.settings import Settings
 from rag.ingest import IngestPipeline
 from rag.models.registry import load_tokenizer
 from rag.reader import Reader
-from rag.types import IngestedFile, IngestJob
+from rag.types import IngestedPart, IngestJob
 
 
 class IngestorDeployment:
@@ -25,8 +28,10 @@ class IngestorDeployment:
             RemoteEmbedder(embedder),
         )
 
-    async def ingest(self, job: IngestJob) -> IngestedFile:
-        return await self._pipeline.ingest(job)
+    async def ingest(self, job: IngestJob) -> AsyncGenerator[IngestedPart, None]:
+        async with aclosing(self._pipeline.ingest(job)) as parts:
+            async for part in parts:
+                yield part
 
     async def __del__(self) -> None:
         await self._reader.close()

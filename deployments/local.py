@@ -28,9 +28,15 @@ async def local_service(settings: Settings) -> AsyncIterator[RagService]:
             stack.callback(reranker.close)
         reader = Reader(settings.reader)
         stack.push_async_callback(reader.close)
-        pipeline = IngestPipeline(reader, make_blobs(settings), load_tokenizer(settings.embedder), embedder)
+        blobs = make_blobs(settings)
+        pipeline = IngestPipeline(reader, blobs, load_tokenizer(settings.embedder), embedder)
         stores = AsyncStores(
-            LocalStores(settings.data_dir, settings.storage), pipeline, readers=settings.storage.readers
+            LocalStores(settings.data_dir, settings.storage, quotas=settings.quotas),
+            pipeline,
+            blobs,
+            readers=settings.storage.readers,
+            ingestion=settings.ingestion,
+            batches=settings.file_batch_params,
         )
         stack.push_async_callback(stores.close)
         await stores.start()

@@ -11,7 +11,17 @@ from pydantic import Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from rag.service import ServiceOptions
-from rag.settings import Branch, ChunkSettings, ModelSettings, ReaderSettings, SearchSettings
+from rag.settings import (
+    Branch,
+    ChunkSettings,
+    FileBatchParams,
+    FileIngestionParams,
+    IngestionSettings,
+    ModelSettings,
+    QuotaSettings,
+    ReaderSettings,
+    SearchSettings,
+)
 from rag.types import ChunkingStrategy
 from storage.settings import StorageSettings
 
@@ -76,6 +86,10 @@ class Settings(BaseSettings):
     embedder: ModelSettings = ModelSettings(model="bge-small-en-v1.5")
     reranker: ModelSettings | None = ModelSettings(model="ms-marco-MiniLM-L-12-v2")
     chunking: ChunkSettings = ChunkSettings()
+    file_ingestion_params: FileIngestionParams = FileIngestionParams()
+    file_batch_params: FileBatchParams = FileBatchParams()
+    ingestion: IngestionSettings = IngestionSettings()
+    quotas: QuotaSettings = QuotaSettings()
     search: SearchSettings = SearchSettings()
     reader: ReaderSettings = ReaderSettings()
     storage: StorageSettings = StorageSettings()

@@ -9,6 +9,7 @@ from ray.serve.handle import DeploymentHandle
 
 from deployments.calls import SearchCall, answer_each
 from deployments.clients import RemoteIngestor
+from deployments.composition import make_blobs
 from deployments.device import assigned_threads
 from deployments.settings import Settings
 from rag.errors import RagError
@@ -24,8 +25,15 @@ class StoreDeployment(AsyncStores):
     def __init__(self, settings: Settings, ingestor: DeploymentHandle) -> None:
         storage = settings.storage
         threads = storage.threads or assigned_threads()
-        stores = LocalStores(settings.data_dir, storage, threads=threads)
-        super().__init__(stores, RemoteIngestor(ingestor), readers=storage.readers)
+        stores = LocalStores(settings.data_dir, storage, threads=threads, quotas=settings.quotas)
+        super().__init__(
+            stores,
+            RemoteIngestor(ingestor),
+            make_blobs(settings),
+            readers=storage.readers,
+            ingestion=settings.ingestion,
+            batches=settings.file_batch_params,
+        )
         self._started = asyncio.get_running_loop().create_task(self.start())
 
     async def search_all(self, calls: Sequence[SearchCall]) -> list[list[Hit] | RagError]:

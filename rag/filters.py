@@ -165,20 +165,25 @@ def check_attributes(raw: object, param: str = "attributes") -> dict[str, Attrib
     if not isinstance(raw, Mapping):
         raise _invalid("Expected an object of attribute names and values.", param)
     if len(raw) > MAX_ATTRIBUTES:
-        raise _invalid(f"A file has at most {MAX_ATTRIBUTES} attributes; got {len(raw)}.", param)
+        message = f"A file has at most {MAX_ATTRIBUTES} attributes; got {len(raw)}."
+        raise InvalidRequest(message, param, "object_above_max_properties")
     return {_key(key, param): _attribute(key, value, param) for key, value in raw.items()}
 
 
 def _key(key: object, param: str) -> str:
-    if not isinstance(key, str) or not 1 <= len(_unicode(key, param)) <= MAX_KEY_LENGTH:
-        raise _invalid(f"Attribute names have 1 to {MAX_KEY_LENGTH} characters; got {key!r}.", f"{param}.{key}")
+    message = f"Attribute names have 1 to {MAX_KEY_LENGTH} characters; got {key!r}."
+    if not isinstance(key, str) or not key:
+        raise _invalid(message, f"{param}.{key}")
+    if len(_unicode(key, param)) > MAX_KEY_LENGTH:
+        raise InvalidRequest(message, f"{param}.{key}", "string_above_max_length")
     return key
 
 
 def _attribute(key: str, value: object, param: str) -> AttributeValue:
     where = f"{param}.{key}"
     if isinstance(value, str) and len(value) > MAX_TEXT_LENGTH:
-        raise _invalid(f"The value of '{key}' has {len(value)} characters; at most {MAX_TEXT_LENGTH}.", where)
+        message = f"The value of '{key}' has {len(value)} characters; at most {MAX_TEXT_LENGTH}."
+        raise InvalidRequest(message, where, "string_above_max_length")
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) > MAX_SAFE_INTEGER:
         raise _invalid(f"The value of '{key}' is beyond 2^53; send it as a string.", where)
     if value is None or not isinstance(value, str | bool | int | float):

@@ -10,6 +10,7 @@ from rag.errors import InvalidRequest
 
 FILE = "file-"
 VECTOR_STORE = "vs_"
+FILE_BATCH = "vsfb_"
 
 _ALPHABET = string.ascii_letters + string.digits
 _FORM = re.compile(r"[A-Za-z0-9_-]{1,128}")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
+from contextlib import aclosing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -15,9 +17,10 @@ from rag.chunking import split
 from rag.errors import Retryable, UnsupportedFile
 from rag.models.base import TextTokenizer
 from rag.protocols import Blobs, Embedder
-from rag.types import Chunk, Embeddings, IngestedFile, IngestJob, Kind, Priority, Section
+from rag.types import Chunk, Embeddings, IngestedPart, IngestJob, Kind, Priority, Section
 
 GROUP_CHUNKS = 64  # embedded in one call
+PART_GROUPS = 8  # given on together: what a fault costs at most
 GROUPS_IN_FLIGHT = 3  # enough that the embedder never idles, few enough that queries are not starved
 LONGEST_PAUSE_S = 30.0
 PATIENCE_S = 900.0  # with an embedder that is overloaded or restarting
@@ -47,7 +50,7 @@ class IngestPipeline:
         self._embedder = embedder
         self._pause = pause
 
-    async def ingest(self, job: IngestJob) -> IngestedFile:
+    async def ingest(self, job: IngestJob) -> AsyncGenerator[IngestedPart, None]:
         timings: dict[str, float] = {}
         with _timed(timings, "read"):
             sections = await self._reader.read(self._blobs.path(job.file_id), job.filename)
@@ -55,11 +58,16 @@ class IngestPipeline:
             chunks = await asyncio.to_thread(split, sections, job.chunking, self._tokenizer)
         if not chunks:
             raise UnsupportedFile("The file has no text in it.")
-        with _timed(timings, "embed"):
-            embeddings = await self._embed(chunks)
-        return IngestedFile(tuple(chunks), embeddings, timings)
+        _check_room(chunks, job)
+        plan = _plan(chunks)
+        missing = chunks[job.kept :] if job.plan == plan and job.kept < len(chunks) else chunks
+        async with aclosing(self._embedded(missing, timings)) as parts:
+            async for part in parts:
+                yield IngestedPart(part.chunks, part.embeddings, len(chunks), plan, dict(timings))
+                timings.clear()
 
-    async def _embed(self, chunks: Sequence[Chunk]) -> Embeddings:
+    async def _embedded(self, chunks: Sequence[Chunk], timings: dict[str, float]) -> AsyncGenerator[_Embedded, None]:
+        """The chunks a part at a time. Embedding goes on while the caller keeps a part."""
         groups = [chunks[start : start + GROUP_CHUNKS] for start in range(0, len(chunks), GROUP_CHUNKS)]
         turn = asyncio.Semaphore(GROUPS_IN_FLIGHT)
 
@@ -69,7 +77,11 @@ class IngestPipeline:
 
         running = [asyncio.ensure_future(embed(group)) for group in groups]
         try:
-            return _joined(await asyncio.gather(*running))
+            for first in range(0, len(groups), PART_GROUPS):
+                with _timed(timings, "embed"):
+                    embeddings = _joined(await asyncio.gather(*running[first : first + PART_GROUPS]))
+                start = first * GROUP_CHUNKS
+                yield _Embedded(tuple(chunks[start : start + len(embeddings)]), embeddings)
         finally:
             for task in running:
                 task.cancel()
@@ -88,6 +100,29 @@ class IngestPipeline:
                 pause = min(LONGEST_PAUSE_S, max(2 * pause, float(error.retry_after)))
                 waited += pause
                 await self._pause(pause)
+
+
+@dataclass(frozen=True, slots=True)
+class _Embedded:
+    chunks: tuple[Chunk, ...]
+    embeddings: Embeddings
+
+
+def _plan(chunks: Sequence[Chunk]) -> str:
+    """The same for the same cuts through the same text."""
+    digest = hashlib.sha256()
+    for chunk in chunks:
+        digest.update(f"{chunk.start} {chunk.end} {chunk.text}".encode())
+    return digest.hexdigest()
+
+
+def _check_room(chunks: Sequence[Chunk], job: IngestJob) -> None:
+    size = sum(len(chunk.text.encode()) for chunk in chunks)
+    if job.room is not None and size > job.room:
+        raise UnsupportedFile(
+            f"The file would take {size} bytes of text, and the quota has {max(0, job.room)} left. Delete files from "
+            "vector stores, or raise quotas.max_store_bytes."
+        )
 
 
 def _joined(parts: Sequence[Embeddings]) -> Embeddings:

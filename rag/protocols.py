@@ -5,7 +5,7 @@ Behind them stand a model or a database in this process, or a handle to one in a
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -14,11 +14,12 @@ from rag.types import (
     Attachment,
     Attributes,
     Embeddings,
+    FileBatch,
     FileRecord,
     FileStatus,
     Float32,
     Hit,
-    IngestedFile,
+    IngestedPart,
     IngestJob,
     Kind,
     ModelInfo,
@@ -27,6 +28,7 @@ from rag.types import (
     PageRequest,
     Priority,
     Scores,
+    StoredText,
     VectorStoreRecord,
 )
 
@@ -84,11 +86,11 @@ class Reranker(Protocol):
 class Ingestor(Protocol):
     """A stored file to embedded chunks. Holds no state: the same job may run twice."""
 
-    async def ingest(self, job: IngestJob) -> IngestedFile:
-        """Read, cut and embed.
+    def ingest(self, job: IngestJob) -> AsyncGenerator[IngestedPart, None]:
+        """Read, cut and embed. The parts follow each other, from the first chunk that `job` does not keep to the last.
 
         Raises:
-            UnsupportedFile: the file itself is at fault; trying again will not help.
+            UnsupportedFile: the file itself is at fault, or has no room; trying again will not help.
             Overloaded, StoreUnavailable, ModelFailed: a passing fault.
         """
         ...
@@ -111,6 +113,10 @@ class Blobs(Protocol):
 
     async def delete(self, file_id: str) -> None:
         """Remove the bytes; fine when there are none."""
+        ...
+
+    async def ids(self, *, min_age_s: float = 0.0) -> list[str]:
+        """Whatever lies here, and has lain for so many seconds."""
         ...
 
 
@@ -152,10 +158,33 @@ class VectorStores(Protocol):
 
     async def get_attachment(self, owner: str, store_id: str, file_id: str) -> Attachment: ...
     async def list_attachments(
-        self, owner: str, store_id: str, page: PageRequest, *, status: FileStatus | None = None
+        self,
+        owner: str,
+        store_id: str,
+        page: PageRequest,
+        *,
+        status: FileStatus | None = None,
+        batch_id: str | None = None,
     ) -> Page[Attachment]: ...
+    async def get_text(self, owner: str, store_id: str, file_id: str, *, with_vectors: bool = False) -> StoredText:
+        """The chunks of an ingested file; none of one that is not."""
+        ...
+
     async def set_attributes(self, owner: str, store_id: str, file_id: str, attributes: Attributes) -> Attachment: ...
     async def detach(self, owner: str, store_id: str, file_id: str) -> None: ...
+
+    # batches of files
+    async def create_batch(
+        self, owner: str, batch: FileBatch, files: Sequence[NewAttachment], *, wait_s: float = 0.0
+    ) -> FileBatch:
+        """Attach the files, all or none; an unknown one becomes a failed attachment, one that is attached already is
+        counted and stays as it is. Waits up to `wait_s` seconds for ingestion."""
+        ...
+
+    async def get_batch(self, owner: str, store_id: str, batch_id: str) -> FileBatch: ...
+    async def cancel_batch(self, owner: str, store_id: str, batch_id: str) -> FileBatch:
+        """Give up what is still in progress of what the batch attached; a batch that has ended stays as it is."""
+        ...
 
     # search
     async def search(

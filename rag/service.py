@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,17 +18,20 @@ from rag.types import (
     Attachment,
     Attributes,
     ChunkingStrategy,
+    FileBatch,
     FileRecord,
     FileStatus,
     NewAttachment,
     Page,
     PageRequest,
     SearchResult,
+    StoredText,
     VectorStoreRecord,
 )
 from rag.uploads import ReceivedFile, check_filename, check_purpose, checked, expiry_seconds
 
 MAX_FILES = 500  # in the creation of a store
+MAX_BATCH_FILES = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,26 +116,27 @@ class RagService:
         """Make an upload the owner's file.
 
         Raises:
-            InvalidRequest: an unknown purpose or an expiry out of range; the bytes are discarded.
+            InvalidRequest: an unknown purpose, an expiry out of range, or a quota that is used up; the bytes are
+                discarded.
         """
+        now = int(time.time())
         try:
             purpose = check_purpose(purpose)
             lifetime = expiry_seconds(purpose, expires_after_s)
+            record = FileRecord(
+                id=received.id,
+                owner=owner,
+                filename=received.filename,
+                bytes=received.bytes,
+                purpose=purpose,
+                created_at=now,
+                sha256=received.sha256,
+                expires_at=None if lifetime is None else now + lifetime,
+            )
+            return await self._stores.create_file(record)
         except InvalidRequest:
             await self.discard_file(received)
             raise
-        now = int(time.time())
-        record = FileRecord(
-            id=received.id,
-            owner=owner,
-            filename=received.filename,
-            bytes=received.bytes,
-            purpose=purpose,
-            created_at=now,
-            sha256=received.sha256,
-            expires_at=None if lifetime is None else now + lifetime,
-        )
-        return await self._stores.create_file(record)
 
     async def discard_file(self, received: ReceivedFile) -> None:
         """Remove an upload that did not become a file."""
@@ -206,6 +210,10 @@ class RagService:
         """A store's files."""
         return await self._stores.list_attachments(owner, _store(store_id), page, status=status)
 
+    async def file_text(self, owner: str, store_id: str, file_id: str, *, with_vectors: bool = False) -> StoredText:
+        """What a store keeps of one of its files."""
+        return await self._stores.get_text(owner, _store(store_id), file_id, with_vectors=with_vectors)
+
     async def get_attachment(self, owner: str, store_id: str, file_id: str) -> Attachment:
         """One of a store's files."""
         return await self._stores.get_attachment(owner, _store(store_id), file_id)
@@ -217,6 +225,33 @@ class RagService:
     async def detach(self, owner: str, store_id: str, file_id: str) -> None:
         """Take a file out of a store; it stays uploaded."""
         await self._stores.detach(owner, _store(store_id), file_id)
+
+    # --- batches of files -------------------------------------------------------------------------------------------
+
+    async def create_batch(self, owner: str, store_id: str, files: Sequence[NewAttachment]) -> FileBatch:
+        """Attach several files at once and wait a little for their ingestion."""
+        if not 1 <= len(files) <= MAX_BATCH_FILES:
+            message = f"A batch has 1 to {MAX_BATCH_FILES} files; got {len(files)}."
+            raise InvalidRequest(message, "file_ids", "array_above_max_length" if files else "invalid_value")
+        batch = FileBatch(ids.new_id(ids.FILE_BATCH), _store(store_id), int(time.time()))
+        unique = tuple({file.file_id: file for file in reversed(files)}.values())[::-1]
+        return await self._stores.create_batch(owner, batch, unique, wait_s=self.options.ingest_wait_s)
+
+    async def get_batch(self, owner: str, store_id: str, batch_id: str) -> FileBatch:
+        """One batch."""
+        return await self._stores.get_batch(owner, _store(store_id), _batch(batch_id))
+
+    async def cancel_batch(self, owner: str, store_id: str, batch_id: str) -> FileBatch:
+        """Give up what a batch has not ingested yet; what is completed stays."""
+        return await self._stores.cancel_batch(owner, _store(store_id), _batch(batch_id))
+
+    async def list_batch_files(
+        self, owner: str, store_id: str, batch_id: str, page: PageRequest, *, status: FileStatus | None = None
+    ) -> Page[Attachment]:
+        """The files of a batch."""
+        return await self._stores.list_attachments(
+            owner, _store(store_id), page, status=status, batch_id=_batch(batch_id)
+        )
 
     # --- search and health ------------------------------------------------------------------------------------------
 
@@ -244,6 +279,10 @@ class RagService:
 
 def _store(store_id: str) -> str:
     return ids.check_id(store_id, ids.VECTOR_STORE, "vector_store_id")
+
+
+def _batch(batch_id: str) -> str:
+    return ids.check_id(batch_id, ids.FILE_BATCH, "batch_id")
 
 
 async def _if_up(numbers: Awaitable[Mapping[str, float]]) -> Mapping[str, float]:

@@ -50,6 +50,48 @@ class ChunkSettings(Branch):
         return self
 
 
+class FileIngestionParams(Branch):
+    """How files are cut that a folder of them is taken from (`florilegium ingest`)."""
+
+    default_chunk_size_tokens: int = Field(512, ge=100, le=4096)
+    default_chunk_overlap_tokens: int = Field(128, ge=0)
+
+    @model_validator(mode="after")
+    def _overlap_at_most_half(self) -> FileIngestionParams:
+        if self.default_chunk_overlap_tokens * 2 > self.default_chunk_size_tokens:
+            raise ValueError(
+                f"default_chunk_overlap_tokens ({self.default_chunk_overlap_tokens}) may be at most half of "
+                f"default_chunk_size_tokens ({self.default_chunk_size_tokens})"
+            )
+        return self
+
+
+class FileBatchParams(Branch):
+    """How file batches are worked off."""
+
+    max_concurrent_files_per_batch: int = Field(3, ge=1, description="Files of one batch that are ingested at once.")
+    file_batch_chunk_size: int = Field(10, ge=1, description="Files of one batch before it is another's turn.")
+    cleanup_interval_seconds: int = Field(
+        86_400, ge=1, description="How often records of batches that are older than 7 days are removed."
+    )
+
+
+class IngestionSettings(Branch):
+    """Work on attached files, of all batches and stores together."""
+
+    max_files_in_flight: int = Field(8, ge=1, description="Files that are read and embedded at once.")
+    max_seconds: float = Field(3600.0, gt=0, description="For all attempts at one file; then it fails.")
+
+
+class QuotaSettings(Branch):
+    """What one owner may keep; unlimited where nothing is said."""
+
+    max_files: int | None = Field(None, ge=0, description="Uploaded files.")
+    max_file_bytes: int | None = Field(None, ge=0, description="Bytes of all uploaded files.")
+    max_stores: int | None = Field(None, ge=0, description="Vector stores.")
+    max_store_bytes: int | None = Field(None, ge=0, description="Bytes of text in all vector stores.")
+
+
 class SearchSettings(Branch):
     """How a search is answered where the caller does not say."""
 
@@ -64,6 +106,11 @@ class ReaderSettings(Branch):
 
     max_seconds: float = Field(60.0, gt=0, description="Wall time for one document.")
     max_memory_mb: int = Field(2048, ge=256, description="Address space of the reading process.")
-    max_pages: int = Field(10_000, ge=1)
+    max_pages: int = Field(10_000, ge=1, description="Pages or slides of one document.")
+    max_unpacked_mb: int = Field(
+        100, ge=1, description="What an archive (office document, EPUB) may unpack to, in MiB."
+    )
     max_characters: int = Field(50_000_000, ge=1, description="Text that one document may yield.")
     processes: int = Field(2, ge=1, description="Documents read at once by one ingestor.")
+    ocr: bool = Field(False, description="Recognise the text of scanned PDF pages, with tesseract.")
+    ocr_languages: str = Field("eng", pattern=r"^\w[\w/-]*(\+\w[\w/-]*)*$", description="As tesseract names them.")

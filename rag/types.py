@@ -135,12 +135,30 @@ class ChunkingStrategy:
 
 
 @dataclass(frozen=True, slots=True)
-class IngestedFile:
-    """The outcome of reading one file: its chunks and, row by row, their embeddings."""
+class IngestedPart:
+    """Chunks of one file that follow each other and, row by row, their embeddings; never empty."""
 
     chunks: tuple[Chunk, ...]
     embeddings: Embeddings
+    total: int  # chunks of the whole file
+    plan: str = ""  # how the file was cut: parts of different plans do not belong together
     timings: Mapping[str, float] = field(default_factory=dict)  # seconds by stage
+
+    @property
+    def is_first(self) -> bool:
+        return self.chunks[0].ordinal == 0
+
+    @property
+    def is_last(self) -> bool:
+        return self.chunks[-1].ordinal == self.total - 1
+
+
+@dataclass(frozen=True, slots=True)
+class StoredText:
+    """What is kept of a file in a store: its chunks in order and, where asked for, their vectors (n, dimension)."""
+
+    chunks: tuple[Chunk, ...]
+    vectors: Float32 | None = None
 
 
 # --- records --------------------------------------------------------------------------------------------------------
@@ -218,6 +236,25 @@ class Attachment:
     last_error: FileError | None = None
     chunk_count: int = 0
     token_count: int = 0  # what was embedded, overlaps included
+    filename: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FileBatch:
+    """Files that were attached to a store together."""
+
+    id: str
+    store_id: str
+    created_at: int
+    cancelled: bool = False
+    file_counts: FileCounts = FileCounts()
+
+    @property
+    def status(self) -> FileStatus:
+        """Cancelled for good; otherwise completed when no file is in progress, however many failed."""
+        if self.cancelled:
+            return FileStatus.CANCELLED
+        return FileStatus.IN_PROGRESS if self.file_counts.in_progress else FileStatus.COMPLETED
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,6 +275,10 @@ class IngestJob:
     filename: str
     chunking: ChunkingStrategy
     attempt: int = 1
+    batch_id: str | None = None  # the batch that it was attached with
+    kept: int = 0  # how many chunks, from the first on, are kept from an earlier attempt
+    plan: str = ""  # to what plan those belong
+    room: int | None = None  # bytes of text that the owner's quota has left; None for any number
 
 
 @dataclass(frozen=True, slots=True)

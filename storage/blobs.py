@@ -51,6 +51,17 @@ class DirectoryBlobs:
     async def delete(self, file_id: str) -> None:
         await asyncio.to_thread((self._root / file_id).unlink, missing_ok=True)
 
+    async def ids(self, *, min_age_s: float = 0.0) -> list[str]:
+        return await asyncio.to_thread(self._ids, time.time() - min_age_s)
+
+    def _ids(self, before: float) -> list[str]:
+        with os.scandir(self._root) as entries:
+            return [
+                entry.name
+                for entry in entries
+                if not entry.name.endswith(TEMPORARY) and entry.stat().st_mtime <= before
+            ]
+
     def _publish(self, temporary: Path, file_id: str) -> None:
         temporary.replace(self._root / file_id)
         folder = os.open(self._root, os.O_RDONLY)

@@ -25,6 +25,7 @@ from rag.types import (
     FileError,
     FileRecord,
     FileStatus,
+    IngestedPart,
     IngestJob,
     Int64,
     ModelInfo,
@@ -33,6 +34,7 @@ from rag.types import (
     PageRequest,
     VectorStoreRecord,
 )
+from storage import batches
 from storage.database import Cursor, first
 from storage.generations import AttachedFile
 from storage.sql import compile_filter
@@ -45,9 +47,10 @@ STORE_COLUMNS = (
     "id, owner, name, created_at, last_active_at, description, metadata, expires_after_days, "
     "model_id, model_revision, dimension, max_tokens, has_sparse, device, dtype, engine"
 )
+PARTS = ("chunks", "attributes", "batch_files")  # what goes with an attachment
 ATTACHMENT_COLUMNS = (
     "store_id, file_id, status, created_at, max_chunk_size_tokens, chunk_overlap_tokens, attributes, usage_bytes, "
-    "error_code, error_message, chunk_count, token_count"
+    "error_code, error_message, chunk_count, token_count, filename"
 )
 
 
@@ -90,6 +93,24 @@ def delete_file(cursor: Cursor, owner: str, file_id: str) -> list[tuple[str, int
     return attached
 
 
+def purge_uploads(cursor: Cursor, now: int) -> list[str]:
+    """Remove the records of uploads that have expired, but for those that are being ingested; gives their ids."""
+    rows = cursor.execute(
+        "delete from files where expires_at <= ? and not exists (select 1 from attachments a "
+        "where a.file_id = files.id and a.status = 'in_progress') returning id",
+        [now],
+    ).fetchall()
+    return [ident for (ident,) in rows]
+
+
+def unknown_files(cursor: Cursor, file_ids: Sequence[str]) -> list[str]:
+    """Those ids that no upload has."""
+    rows = cursor.execute(
+        "select id from (select unnest(?::varchar[]) id) where id not in (select id from files)", [list(file_ids)]
+    ).fetchall()
+    return [ident for (ident,) in rows]
+
+
 # --- vector stores --------------------------------------------------------------------------------------------------
 
 
@@ -128,6 +149,11 @@ def check_store(cursor: Cursor, owner: str, store_id: str) -> None:
     found = first(cursor, "select 1 from vector_stores where id = ? and owner = ?", [store_id, owner])
     if found is None:
         raise NotFound(f"No such vector store: {store_id}", "id")
+
+
+def store_ids(cursor: Cursor) -> list[tuple[str, str]]:
+    """Owner and id of every store."""
+    return cursor.execute("select owner, id from vector_stores order by id").fetchall()
 
 
 def list_stores(cursor: Cursor, owner: str, request: PageRequest) -> Page[VectorStoreRecord]:
@@ -171,9 +197,10 @@ def delete_store(cursor: Cursor, owner: str, store_id: str) -> None:
     """Remove the store, its attachments and their chunks."""
     check_store(cursor, owner, store_id)
     keys = "select key from attachments where store_id = ?"
-    cursor.execute(f"delete from chunks where attachment in ({keys})", [store_id])
-    cursor.execute(f"delete from attributes where attachment in ({keys})", [store_id])
-    cursor.execute("delete from attachments where store_id = ?", [store_id])
+    for part in PARTS:
+        cursor.execute(f"delete from {part} where attachment in ({keys})", [store_id])
+    for table in ("attachments", "batches"):
+        cursor.execute(f"delete from {table} where store_id = ?", [store_id])
     cursor.execute("delete from vector_stores where id = ?", [store_id])
 
 
@@ -209,22 +236,56 @@ def _with_counts(cursor: Cursor, records: Sequence[VectorStoreRecord]) -> list[V
 # --- attachments ----------------------------------------------------------------------------------------------------
 
 
-def insert_attachment(
-    cursor: Cursor, store_id: str, new: NewAttachment, filename: str, when: int, error: FileError | None = None
-) -> None:
-    """A new attachment, waiting to be ingested, or failed with `error`."""
-    status = FileStatus.IN_PROGRESS if error is None else FileStatus.FAILED
-    row = cursor.execute(
-        "insert into attachments (store_id, file_id, filename, status, created_at, max_chunk_size_tokens, "
-        "chunk_overlap_tokens, attributes, error_code, error_message) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
-        "returning key",
-        [
-            *(store_id, new.file_id, filename, status.value, when),
-            *(new.chunking.max_chunk_size_tokens, new.chunking.chunk_overlap_tokens, _to_json(new.attributes)),
-            *((error.code.value, error.message) if error else (None, None)),
-        ],
+def insert_attachments(
+    cursor: Cursor,
+    store_id: str,
+    files: Sequence[NewAttachment],
+    filenames: Mapping[str, str],
+    when: int,
+    batch_id: str | None = None,
+) -> list[int]:
+    """New attachments, waiting to be ingested, or failed where `filenames` does not know the file; gives their keys."""
+    numbers = "select nextval('attachment_keys') from range(?)"
+    keys = [key for (key,) in cursor.execute(numbers, [len(files)]).fetchall()]
+    with cursor.appender("attachments") as appender:
+        for key, new in zip(keys, files, strict=True):
+            filename = filenames.get(new.file_id)
+            status = FileStatus.FAILED if filename is None else FileStatus.IN_PROGRESS
+            error = _no_such_file(new.file_id) if filename is None else None
+            appender.append_row(
+                *(key, store_id, new.file_id, filename or "", status.value, when),
+                *(new.chunking.max_chunk_size_tokens, new.chunking.chunk_overlap_tokens, _to_json(new.attributes)),
+                *(0, 0, 0),
+                *((None, None) if error is None else (error.code.value, error.message)),
+                *(0, batch_id, None),
+            )
+    if any(new.attributes for new in files):
+        with cursor.appender("attributes") as appender:
+            for key, new in zip(keys, files, strict=True):
+                for name, value in new.attributes.items():
+                    appender.append_row(key, name, *_columns(value))
+    return keys
+
+
+def filenames(cursor: Cursor, owner: str, file_ids: Sequence[str]) -> dict[str, str]:
+    """The names of those of the files that the owner has, by id."""
+    rows = cursor.execute(
+        "select id, filename from files where owner = ? and list_contains(?::varchar[], id)", [owner, list(file_ids)]
     ).fetchall()
-    _insert_attributes(cursor, row[0][0], new.attributes)
+    return dict(rows)
+
+
+def attachment_keys(cursor: Cursor, store_id: str, file_ids: Sequence[str]) -> dict[str, int]:
+    """The keys of those of the files that are attached, by file id."""
+    rows = cursor.execute(
+        "select file_id, key from attachments where store_id = ? and list_contains(?::varchar[], file_id)",
+        [store_id, list(file_ids)],
+    ).fetchall()
+    return dict(rows)
+
+
+def _no_such_file(file_id: str) -> FileError:
+    return FileError(ErrorCode.INVALID_FILE, f"No such File object: {file_id}")
 
 
 def find_attachment(cursor: Cursor, store_id: str, file_id: str) -> Attachment | None:
@@ -247,23 +308,25 @@ def get_attachment(cursor: Cursor, owner: str, store_id: str, file_id: str) -> A
 
 
 def list_attachments(
-    cursor: Cursor, owner: str, store_id: str, request: PageRequest, status: FileStatus | None
+    cursor: Cursor,
+    owner: str,
+    store_id: str,
+    request: PageRequest,
+    status: FileStatus | None,
+    batch_id: str | None = None,
 ) -> Page[Attachment]:
-    """Those of one store, perhaps of one status."""
+    """Those of one store, perhaps of one status or of one batch."""
     check_store(cursor, owner, store_id)
-    listing = Listing("attachments", ATTACHMENT_COLUMNS, "file_id", "store_id = ?", (store_id,), _attachment)
+    scope, values = "store_id = ?", [store_id]
+    if batch_id is not None:
+        scope, values = f"{scope} and {batches.MEMBERS}", [store_id, batch_id]
+    listing = Listing("attachments", ATTACHMENT_COLUMNS, "file_id", scope, tuple(values), _attachment)
     return listing.page(cursor, request, "status", None if status is None else status.value)
-
-
-def attachment_key(cursor: Cursor, store_id: str, file_id: str) -> int | None:
-    """The attachment's key, or None."""
-    row = first(cursor, "select key from attachments where store_id = ? and file_id = ?", [store_id, file_id])
-    return None if row is None else int(row[0])
 
 
 def delete_attachment(cursor: Cursor, key: int) -> None:
     """Remove it with its chunks."""
-    for table, column in (("chunks", "attachment"), ("attributes", "attachment"), ("attachments", "key")):
+    for table, column in (*((part, "attachment") for part in PARTS), ("attachments", "key")):
         cursor.execute(f"delete from {table} where {column} = ?", [key])
 
 
@@ -309,13 +372,15 @@ def _attached_file(row: Sequence[Any]) -> AttachedFile:
 
 
 def _attachment(row: Row) -> Attachment:
-    store_id, file_id, status, created_at, size, overlap, attributes, usage_bytes, code, message, chunks, tokens = row
+    store_id, file_id, status, created_at, size, overlap, attributes, usage_bytes, code, message, *rest = row
+    chunks, tokens, filename = rest
     return Attachment(
         *(store_id, file_id, FileStatus(status), created_at, ChunkingStrategy(size, overlap), json.loads(attributes)),
         usage_bytes=usage_bytes,
         last_error=None if code is None else FileError(ErrorCode(code), message),
         chunk_count=chunks,
         token_count=tokens,
+        filename=filename,
     )
 
 
@@ -336,42 +401,98 @@ def _columns(value: AttributeValue) -> tuple[str | None, float | None, bool | No
 def pending_jobs(cursor: Cursor) -> list[IngestJob]:
     """Whatever still has to be ingested, oldest first."""
     rows = cursor.execute(
-        "select store_id, file_id, filename, max_chunk_size_tokens, chunk_overlap_tokens, attempts + 1 "
+        "select store_id, file_id, filename, max_chunk_size_tokens, chunk_overlap_tokens, attempts + 1, batch_id "
         "from attachments where status = 'in_progress' order by created_at, key"
     ).fetchall()
     return [
-        IngestJob(store_id, file_id, filename, ChunkingStrategy(size, overlap), attempt)
-        for store_id, file_id, filename, size, overlap, attempt in rows
+        IngestJob(store_id, file_id, filename, ChunkingStrategy(size, overlap), attempt, batch_id)
+        for store_id, file_id, filename, size, overlap, attempt, batch_id in rows
     ]
 
 
-def open_attachment(cursor: Cursor, job: IngestJob) -> tuple[int, int] | None:
-    """Key, and dimension of the store, of the attachment that a job is to fill; None where there is none any more."""
-    return first(
+@dataclass(frozen=True, slots=True)
+class OpenAttachment:
+    """An attachment that is being filled, and what of it is kept already."""
+
+    key: int
+    owner: str
+    dimension: int
+    plan: str | None
+    chunk_count: int
+    file: AttachedFile
+
+    def continues_with(self, part: IngestedPart) -> bool:
+        """Whether the part begins where the kept chunks end."""
+        return part.is_first or (self.plan == part.plan and self.chunk_count == part.chunks[0].ordinal)
+
+
+def open_attachment(cursor: Cursor, job: IngestJob) -> OpenAttachment | None:
+    """The attachment that a job is to fill; None where there is none any more."""
+    row = first(
         cursor,
-        "select a.key, s.dimension from attachments a join vector_stores s on s.id = a.store_id "
+        "select a.key, s.owner, s.dimension, a.plan, a.chunk_count, a.store_id, a.file_id, a.filename, a.attributes "
+        "from attachments a join vector_stores s on s.id = a.store_id "
         "where a.store_id = ? and a.file_id = ? and a.max_chunk_size_tokens = ? and a.chunk_overlap_tokens = ? "
-        "and a.status <> 'cancelled'",
+        "and a.status = 'in_progress'",
         [job.store_id, job.file_id, job.chunking.max_chunk_size_tokens, job.chunking.chunk_overlap_tokens],
     )
+    if row is None:
+        return None
+    key, owner, dimension, plan, chunk_count, *file = row
+    return OpenAttachment(key, owner, dimension, plan, chunk_count, _attached_file(file))
 
 
-def complete_attachment(cursor: Cursor, key: int, chunk_count: int, token_count: int, usage_bytes: int) -> None:
-    """Ingested."""
+def count_part(cursor: Cursor, key: int, part: IngestedPart) -> None:
+    """More chunks of it are kept; with the last it is ingested."""
+    kept = 0 if part.is_first else 1
+    usage_bytes = sum(len(chunk.text.encode()) for chunk in part.chunks)
     cursor.execute(
-        "update attachments set status = 'completed', chunk_count = ?, token_count = ?, usage_bytes = ?, "
-        "error_code = null, error_message = null where key = ?",
-        [chunk_count, token_count, usage_bytes, key],
+        "update attachments set chunk_count = chunk_count * $kept + $chunks, "
+        "token_count = token_count * $kept + $tokens, usage_bytes = usage_bytes * $kept + $bytes, "
+        "status = $status, plan = $plan where key = $key",
+        {
+            "kept": kept,
+            "chunks": len(part.chunks),
+            "tokens": int(part.embeddings.token_counts.sum()),
+            "bytes": usage_bytes,
+            "status": (FileStatus.COMPLETED if part.is_last else FileStatus.IN_PROGRESS).value,
+            "plan": None if part.is_last else part.plan,
+            "key": key,
+        },
     )
+
+
+def room(cursor: Cursor, owner: str, limit: int, *, beside: int) -> int:
+    """How many of `limit` bytes of text the owner's vector stores leave, one attachment not counted."""
+    row = first(
+        cursor,
+        "select coalesce(sum(a.usage_bytes), 0)::bigint from attachments a join vector_stores s on s.id = a.store_id "
+        "where s.owner = ? and a.key <> ?",
+        [owner, beside],
+    )
+    return limit - (row[0] if row else 0)
 
 
 def fail_attachment(cursor: Cursor, job: IngestJob, error: FileError) -> None:
     """Not ingested, for good; one that is in a final state already stays as it is."""
+    found = open_attachment(cursor, job)
+    if found is not None:
+        give_up(cursor, [found.key], FileStatus.FAILED)
+        cursor.execute(
+            "update attachments set error_code = ?, error_message = ? where key = ?",
+            [error.code.value, error.message, found.key],
+        )
+
+
+def give_up(cursor: Cursor, keys: Sequence[int], status: FileStatus) -> None:
+    """Attachments that will not be ingested keep nothing."""
+    chosen = "list_contains(?::bigint[], {})"
     cursor.execute(
-        "update attachments set status = 'failed', error_code = ?, error_message = ? "
-        "where store_id = ? and file_id = ? and status = 'in_progress'",
-        [error.code.value, error.message, job.store_id, job.file_id],
+        "update attachments set status = ?, chunk_count = 0, token_count = 0, usage_bytes = 0, plan = null "
+        f"where {chosen.format('key')}",
+        [status.value, list(keys)],
     )
+    cursor.execute(f"delete from chunks where {chosen.format('attachment')}", [list(keys)])
 
 
 def count_attempt(cursor: Cursor, job: IngestJob) -> None:

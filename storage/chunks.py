@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rag.types import Chunk, IngestedFile, Int64, SparseVector
+from rag.types import Chunk, IngestedPart, SparseVector, StoredText
 from storage.database import Cursor
 from storage.dense import Float16
 from storage.generations import Rows
@@ -20,20 +20,20 @@ def delete(cursor: Cursor, attachment: int) -> None:
     cursor.execute("delete from chunks where attachment = ?", [attachment])
 
 
-def insert(cursor: Cursor, attachment: int, file: IngestedFile, vectors: Float16) -> Int64:
-    """All chunks of the attachment; `vectors` is float16 (n, dimension). Gives their ids, int64 (n,), ascending."""
-    count = len(file.chunks)
+def insert(cursor: Cursor, attachment: int, part: IngestedPart, vectors: Float16) -> Rows:
+    """More chunks of the attachment; `vectors` is float16 (n, dimension)."""
+    count = len(part.chunks)
     ids = [row[0] for row in cursor.execute("select nextval('chunk_ids') from range(?)", [count]).fetchall()]
-    sparse = file.embeddings.sparse or (None,) * count
+    sparse = part.embeddings.sparse or (None,) * count
     with cursor.appender("chunks") as appender:
         appender.append_rows(
             (
                 *(ident, attachment, chunk.ordinal, chunk.text, chunk.token_count, chunk.start, chunk.end),
                 *(chunk.page, chunk.page_last, chunk.heading, vector.tobytes(), _to_bytes(weights)),
             )
-            for ident, chunk, vector, weights in zip(ids, file.chunks, vectors, sparse, strict=True)
+            for ident, chunk, vector, weights in zip(ids, part.chunks, vectors, sparse, strict=True)
         )
-    return np.array(ids, np.int64)
+    return Rows(np.array(ids, np.int64), np.full(count, attachment, np.int64), vectors)
 
 
 def fetch(cursor: Cursor, ids: Sequence[int]) -> dict[int, tuple[int, Chunk]]:
@@ -48,11 +48,33 @@ def fetch(cursor: Cursor, ids: Sequence[int]) -> dict[int, tuple[int, Chunk]]:
 
 
 def load(cursor: Cursor, store_id: str, dimension: int) -> Rows:
-    """Every chunk of a vector store, by id."""
+    """Every chunk of a vector store's ingested files, by id."""
+    whose = "in (select key from attachments where store_id = ? and status = 'completed')"
+    return _rows(cursor, whose, store_id, dimension)
+
+
+def load_attachment(cursor: Cursor, attachment: int, dimension: int) -> Rows:
+    """Every chunk of an attachment, by id."""
+    return _rows(cursor, "= ?", attachment, dimension)
+
+
+def text(cursor: Cursor, attachment: int, *, with_vectors: bool) -> StoredText:
+    """The chunks of an attachment in order; with their vectors where asked for."""
+    rows = cursor.execute(
+        "select ordinal, text, token_count, start_char, end_char, page, page_last, heading, "
+        f"{'vector' if with_vectors else 'null'} from chunks where attachment = ? order by ordinal",
+        [attachment],
+    ).fetchall()
+    vectors = None
+    if with_vectors:
+        halves = [np.frombuffer(row[-1], np.float16) for row in rows]
+        vectors = np.array(halves, np.float32).reshape(len(rows), -1 if rows else 0)
+    return StoredText(tuple(Chunk(*row[:-1]) for row in rows), vectors)
+
+
+def _rows(cursor: Cursor, whose: str, value: object, dimension: int) -> Rows:
     found = cursor.execute(
-        "select id, attachment, vector from chunks "
-        "where attachment in (select key from attachments where store_id = ?) order by id",
-        [store_id],
+        f"select id, attachment, vector from chunks where attachment {whose} order by id", [value]
     ).fetchnumpy()
     vectors = np.frombuffer(b"".join(found["vector"]), np.float16).reshape(-1, dimension)
     return Rows(np.asarray(found["id"], np.int64), np.asarray(found["attachment"], np.int64), vectors)

@@ -74,7 +74,17 @@ create table chunks(
 );
 """
 
-MIGRATIONS = (M001,)
+M002 = """
+create table batches(
+    id varchar primary key, store_id varchar not null, created_at bigint not null, cancelled boolean not null
+);
+create table batch_files(batch_id varchar not null, attachment bigint not null);
+
+alter table attachments add column batch_id varchar; -- the batch that it was attached with
+alter table attachments add column plan varchar;     -- how the kept chunks were cut, while others are still missing
+"""
+
+MIGRATIONS = (M001, M002)
 """Applied in order, each in a transaction of its own; the position is the schema's version."""
 
 OPTIONS: dict[str, str | bool | int | float | list[str]] = {

@@ -37,6 +37,11 @@ class ShardLayout:
         """Uploaded bytes, one file each."""
         return self.root / "blobs"
 
+    @property
+    def copy(self) -> Path:
+        """A database that is about to take the place of the other."""
+        return self.root / "store.duckdb.compact"
+
     def log_copy(self, when: int) -> Path:
         """Where a damaged log is kept; `when` in Unix seconds."""
         return self.root / f"store.duckdb.wal.damaged-{when}"

@@ -13,7 +13,8 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -21,27 +22,29 @@ from typing import TypeVar
 import duckdb
 import numpy as np
 
-from rag.errors import ModelFailed, ModelMismatch, NotFound, StoreDamaged
+from rag.errors import ModelFailed, ModelMismatch, NotFound, StoreDamaged, StoreUnavailable
 from rag.filters import Filter, matches
+from rag.settings import QuotaSettings
 from rag.stamp import check_searchable
 from rag.types import (
     Attachment,
     Attributes,
-    ErrorCode,
+    FileBatch,
     FileError,
     FileRecord,
     FileStatus,
     Float32,
     Hit,
-    IngestedFile,
+    IngestedPart,
     IngestJob,
     ModelInfo,
     NewAttachment,
     Page,
     PageRequest,
+    StoredText,
     VectorStoreRecord,
 )
-from storage import catalog, chunks
+from storage import batches, catalog, chunks
 from storage.activity import Activity
 from storage.database import Cursor, Database
 from storage.dense import Float16
@@ -49,7 +52,9 @@ from storage.faiss_index import FaissIndex, check_gpu
 from storage.generations import AttachedFile, Change, Generation, Rows, Scored, StoreIndex
 from storage.layout import ShardLayout
 from storage.lock import DirectoryLock
+from storage.quotas import Quotas
 from storage.settings import StorageSettings
+from storage.verification import check_blobs, check_index, check_rows
 from storage.writer import WriteThread
 
 T = TypeVar("T")
@@ -69,6 +74,7 @@ class LocalStores:
         settings: StorageSettings | None = None,
         *,
         threads: int | None = None,
+        quotas: QuotaSettings | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         """Own the directory, creating it where it is missing. `threads` are for DuckDB and FAISS.
@@ -80,6 +86,7 @@ class LocalStores:
         self._settings = settings or StorageSettings()
         self._threads = threads or self._settings.threads or os.cpu_count() or 1
         self._clock = clock
+        self._quotas = Quotas(quotas or QuotaSettings())
         if self._settings.index.device == "cuda":
             check_gpu()
         data_dir.mkdir(parents=True, exist_ok=True)
@@ -114,7 +121,11 @@ class LocalStores:
     # --- files ------------------------------------------------------------------------------------------------------
 
     def create_file(self, record: FileRecord) -> FileRecord:
-        self._write(lambda cursor: catalog.insert_file(cursor, record))
+        def create(cursor: Cursor) -> None:
+            self._quotas.check_file(cursor, record)
+            catalog.insert_file(cursor, record)
+
+        self._write(create)
         return record
 
     def get_file(self, owner: str, file_id: str) -> FileRecord:
@@ -134,9 +145,9 @@ class LocalStores:
 
     def create_store(self, record: VectorStoreRecord, files: Sequence[NewAttachment] = ()) -> VectorStoreRecord:
         def create(cursor: Cursor) -> None:
+            self._quotas.check_store(cursor, record.owner)
             catalog.insert_store(cursor, record)
-            for new in {file.file_id: file for file in reversed(files)}.values():
-                self._attach_or_fail(cursor, record, new)
+            self._attach_all(cursor, record.owner, record.id, files)
 
         self._write(create)
         return self.get_store(record.owner, record.id)
@@ -177,11 +188,14 @@ class LocalStores:
     def attach(self, owner: str, store_id: str, new: NewAttachment) -> Attachment:
         def attach(cursor: Cursor) -> Attachment:
             self._check_alive(cursor, owner, store_id)
-            if (existing := catalog.find_attachment(cursor, store_id, new.file_id)) is None:
-                file = catalog.get_file(cursor, owner, new.file_id)
-                catalog.insert_attachment(cursor, store_id, new, file.filename, int(self._clock()))
             self._activity.touch(store_id)
-            return existing or catalog.get_attachment(cursor, owner, store_id, new.file_id)
+            if (existing := catalog.find_attachment(cursor, store_id, new.file_id)) is not None:
+                return existing
+            names = {new.file_id: catalog.get_file(cursor, owner, new.file_id).filename}
+            catalog.insert_attachments(cursor, store_id, [new], names, int(self._clock()))
+            found = catalog.find_attachment(cursor, store_id, new.file_id)
+            assert found is not None  # one transaction
+            return found
 
         return self._write(attach)
 
@@ -189,9 +203,26 @@ class LocalStores:
         return catalog.get_attachment(self._database.cursor, owner, store_id, file_id)
 
     def list_attachments(
-        self, owner: str, store_id: str, page: PageRequest, *, status: FileStatus | None = None
+        self,
+        owner: str,
+        store_id: str,
+        page: PageRequest,
+        *,
+        status: FileStatus | None = None,
+        batch_id: str | None = None,
     ) -> Page[Attachment]:
-        return catalog.list_attachments(self._database.cursor, owner, store_id, page, status)
+        cursor = self._database.cursor
+        if batch_id is not None:
+            self.get_batch(owner, store_id, batch_id)
+        return catalog.list_attachments(cursor, owner, store_id, page, status, batch_id)
+
+    def get_text(self, owner: str, store_id: str, file_id: str, *, with_vectors: bool = False) -> StoredText:
+        cursor = self._database.cursor
+        attachment = catalog.get_attachment(cursor, owner, store_id, file_id)
+        key = catalog.attachment_keys(cursor, store_id, [file_id]).get(file_id)
+        if key is None or attachment.status is not FileStatus.COMPLETED:
+            return StoredText(())
+        return chunks.text(cursor, key, with_vectors=with_vectors)
 
     def set_attributes(self, owner: str, store_id: str, file_id: str, attributes: Attributes) -> Attachment:
         def update(cursor: Cursor) -> tuple[int, AttachedFile, Attachment]:
@@ -218,20 +249,46 @@ class LocalStores:
 
         self._write(detach, lambda key: self._change(store_id, partial(_without, key)))
 
-    def _attach_or_fail(self, cursor: Cursor, store: VectorStoreRecord, new: NewAttachment) -> None:
-        filename, error = "", None
-        try:
-            filename = catalog.get_file(cursor, store.owner, new.file_id).filename
-        except NotFound as missing:
-            error = FileError(ErrorCode.INVALID_FILE, missing.message)
-        catalog.insert_attachment(cursor, store.id, new, filename, int(self._clock()), error)
+    def _attach_all(
+        self, cursor: Cursor, owner: str, store_id: str, files: Sequence[NewAttachment], batch_id: str | None = None
+    ) -> list[int]:
+        """Attach what is not attached yet, and fail what is not there; gives the keys of all."""
+        wanted = {file.file_id: file for file in reversed(files)}
+        known = catalog.attachment_keys(cursor, store_id, list(wanted))
+        new = [file for file_id, file in reversed(wanted.items()) if file_id not in known]
+        names = catalog.filenames(cursor, owner, [file.file_id for file in new])
+        made = catalog.insert_attachments(cursor, store_id, new, names, int(self._clock()), batch_id) if new else []
+        return [*known.values(), *made]
 
     @staticmethod
     def _key(cursor: Cursor, owner: str, store_id: str, file_id: str) -> int:
         catalog.get_attachment(cursor, owner, store_id, file_id)
-        key = catalog.attachment_key(cursor, store_id, file_id)
-        assert key is not None  # one transaction
-        return key
+        return catalog.attachment_keys(cursor, store_id, [file_id])[file_id]
+
+    # --- batches of files -------------------------------------------------------------------------------------------
+
+    def create_batch(self, owner: str, batch: FileBatch, files: Sequence[NewAttachment]) -> FileBatch:
+        def create(cursor: Cursor) -> None:
+            self._check_alive(cursor, owner, batch.store_id)
+            batches.insert(cursor, batch, self._attach_all(cursor, owner, batch.store_id, files, batch.id))
+            self._activity.touch(batch.store_id)
+
+        self._write(create)
+        return self.get_batch(owner, batch.store_id, batch.id)
+
+    def get_batch(self, owner: str, store_id: str, batch_id: str) -> FileBatch:
+        cursor = self._database.cursor
+        catalog.check_store(cursor, owner, store_id)
+        return batches.get(cursor, store_id, batch_id)
+
+    def cancel_batch(self, owner: str, store_id: str, batch_id: str) -> FileBatch:
+        def cancel(cursor: Cursor) -> None:
+            catalog.check_store(cursor, owner, store_id)
+            batches.get(cursor, store_id, batch_id)
+            catalog.give_up(cursor, batches.cancel(cursor, batch_id), FileStatus.CANCELLED)
+
+        self._write(cancel)
+        return self.get_batch(owner, store_id, batch_id)
 
     # --- search -----------------------------------------------------------------------------------------------------
 
@@ -337,36 +394,54 @@ class LocalStores:
         """Whatever still has to be ingested, oldest first."""
         return catalog.pending_jobs(self._database.cursor)
 
-    def finish(self, job: IngestJob, file: IngestedFile) -> bool:
-        """Replace the chunks of the attachment and call it completed, in one transaction; the next search finds them.
+    def begin(self, job: IngestJob) -> IngestJob | None:
+        """The job with what an earlier attempt has left and what its owner has room for; None where it is not wanted
+        any more."""
+        cursor = self._database.cursor
+        found = catalog.open_attachment(cursor, job)
+        if found is None:
+            return None
+        return replace(job, kept=found.chunk_count, plan=found.plan or "", room=self._quotas.room(cursor, found))
 
-        False, and nothing was written, where the attachment is gone.
+    def keep(self, job: IngestJob, part: IngestedPart) -> bool:
+        """Write a part's chunks, in one transaction. With the last part the attachment is completed, and the next
+        search finds all of it.
+
+        False, and nothing was written, where the attachment is not wanted any more.
 
         Raises:
             ModelMismatch: the vectors have another dimension than the store.
             ModelFailed: a vector is not finite.
+            UnsupportedFile: the owner's quota has no room for it.
+            StoreUnavailable: what came before this part is not there.
         """
+        vectors = part.embeddings.dense.astype(np.float16)
 
-        def replace_chunks(cursor: Cursor) -> tuple[int, AttachedFile, Rows] | None:
+        def write(cursor: Cursor) -> tuple[AttachedFile, Rows] | bool:
             found = catalog.open_attachment(cursor, job)
             if found is None:
-                return None
-            key, dimension = found
-            vectors = file.embeddings.dense.astype(np.float16)
-            _check_vectors(vectors, dimension, job)
-            chunks.delete(cursor, key)
-            ids = chunks.insert(cursor, key, file, vectors)
-            usage = sum(len(chunk.text.encode()) for chunk in file.chunks)
-            tokens = int(file.embeddings.token_counts.sum())
-            catalog.complete_attachment(cursor, key, len(ids), tokens, usage)
-            return key, catalog.attached_file(cursor, key), Rows(ids, np.full(len(ids), key, np.int64), vectors)
+                return False
+            _check_vectors(vectors, found.dimension, job)
+            if not found.continues_with(part):
+                raise StoreUnavailable(f"Chunks of file {job.file_id} are missing; it is read again.")
+            self._quotas.check_text(cursor, found, part)
+            if found.chunk_count and part.is_first:
+                chunks.delete(cursor, found.key)
+            rows = chunks.insert(cursor, found.key, part, vectors)
+            catalog.count_part(cursor, found.key, part)
+            if not part.is_last:
+                return True
+            if not part.is_first:
+                rows = chunks.load_attachment(cursor, found.key, found.dimension)
+            return found.file, rows
 
-        def publish(written: tuple[int, AttachedFile, Rows] | None) -> None:
-            if written is not None:
-                key, attached, rows = written
-                self._change(job.store_id, lambda generation: generation.without(key).with_file(key, attached, rows))
+        def publish(written: tuple[AttachedFile, Rows] | bool) -> None:
+            if isinstance(written, tuple):
+                attached, rows = written
+                key = int(rows.attachments[0])
+                self._change(job.store_id, lambda generation: generation.with_file(key, attached, rows))
 
-        return self._write(replace_chunks, publish) is not None
+        return self._write(write, publish) is not False
 
     def fail(self, job: IngestJob, error: FileError) -> None:
         """The file cannot be ingested; nothing happens where the attachment is gone or in a final state."""
@@ -402,6 +477,30 @@ class LocalStores:
                 self._indexes.pop(store_id, None)
 
         return self._write(purge, publish)
+
+    def purge_uploads(self) -> list[str]:
+        """Forget uploads whose time is over, but for those that are being ingested; gives their ids. Vector stores
+        keep their copies."""
+        return self._write(lambda cursor: catalog.purge_uploads(cursor, int(self._clock())))
+
+    def purge_batches(self, max_age_s: int) -> int:
+        """Forget batches, not their files, that are older; gives how many."""
+        return self._write(lambda cursor: batches.purge(cursor, int(self._clock()) - max_age_s))
+
+    def unknown_files(self, file_ids: Sequence[str]) -> list[str]:
+        """Those ids that no upload has."""
+        return catalog.unknown_files(self._database.cursor, file_ids)
+
+    def verify(self, lying: Iterable[str]) -> list[str]:
+        """A sentence for everything that exists on one side only: in rows, in the index of a store, or among the bytes
+        of uploads, whose ids are `lying`. Reads everything; meant for a store that nobody else uses meanwhile."""
+        cursor = self._database.cursor
+        found = [*check_rows(cursor, int(self._clock())), *check_blobs(cursor, lying)]
+        for owner, store_id in catalog.store_ids(cursor):
+            index = self._index(owner, store_id)
+            generation = index.generation or self._load(store_id, index)
+            found += check_index(cursor, store_id, generation.ids)
+        return found
 
     def checkpoint(self) -> None:
         """Fold the log into the database, so that its file can be copied while nothing is written."""

@@ -15,7 +15,6 @@ DATA = Path(__file__).parents[2] / "shared" / "data"
 DOCUMENTS = DATA / "documents"
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="the folder with the sample data is absent")
 
-READABLE = (".txt", ".md", ".html", ".htm", ".pdf")
 _BIDI = re.compile("[\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 _NO_BLANKS = re.compile("[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff]")
 
@@ -47,21 +46,20 @@ class Question:
 
 
 def samples() -> list[Sample]:
-    """The sample documents in formats that are read."""
+    """All sample documents."""
     with (DOCUMENTS / "MANIFEST.tsv").open(encoding="utf-8", newline="") as rows:
         found = csv.DictReader(rows, delimiter="\t", quoting=csv.QUOTE_NONE)
         return [
             Sample(row["file"], row["outcome"], tuple(part.strip() for part in row["expected"].split(" | ")))
             for row in found
-            if row["file"].endswith(READABLE)
         ]
 
 
 def questions() -> list[Question]:
-    """The questions on documents in formats that are read."""
+    """All questions on sample documents."""
     lines = (DOCUMENTS / "QUESTIONS.jsonl").read_text(encoding="utf-8").splitlines()
     rows = [json.loads(line) for line in lines]
-    return [Question(r["file"], r["text"], tuple(r["answers"])) for r in rows if r["file"].endswith(READABLE)]
+    return [Question(r["file"], r["text"], tuple(r["answers"])) for r in rows]
 
 
 def comparable(text: str) -> str:

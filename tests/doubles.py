@@ -6,7 +6,8 @@ import asyncio
 import hashlib
 import re
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -22,13 +23,14 @@ from rag.types import (
     Chunk,
     Embeddings,
     ErrorCode,
+    FileBatch,
     FileCounts,
     FileError,
     FileRecord,
     FileStatus,
     Float32,
     Hit,
-    IngestedFile,
+    IngestedPart,
     IngestJob,
     Kind,
     ModelInfo,
@@ -37,6 +39,7 @@ from rag.types import (
     PageRequest,
     Priority,
     Scores,
+    StoredText,
     T,
     VectorStoreRecord,
 )
@@ -153,15 +156,20 @@ class FolderBlobs:
     async def delete(self, file_id: str) -> None:
         (self.folder / file_id).unlink(missing_ok=True)
 
+    async def ids(self, *, min_age_s: float = 0.0) -> list[str]:
+        before = time.time() - min_age_s
+        found = (path for path in self.folder.iterdir() if path.suffix != ".part")
+        return [path.name for path in found if path.stat().st_mtime <= before]
+
 
 class ParagraphIngestor:
-    """Text files, one chunk a paragraph."""
+    """Text files, one chunk a paragraph; all in one part."""
 
     def __init__(self, blobs: Blobs, embedder: Embedder) -> None:
         self.blobs = blobs
         self.embedder = embedder
 
-    async def ingest(self, job: IngestJob) -> IngestedFile:
+    async def ingest(self, job: IngestJob) -> AsyncGenerator[IngestedPart, None]:
         try:
             text = self.blobs.path(job.file_id).read_bytes().decode()
         except UnicodeDecodeError as error:
@@ -172,19 +180,32 @@ class ParagraphIngestor:
         )
         if not chunks:
             raise UnsupportedFile("The file has no text.")
-        return IngestedFile(chunks, await self.embedder.embed([chunk.text for chunk in chunks], truncate=True))
+        embeddings = await self.embedder.embed([chunk.text for chunk in chunks], truncate=True)
+        yield IngestedPart(chunks, embeddings, len(chunks))
 
 
-@dataclass
+@dataclass(eq=False)
 class _Attached:
     attachment: Attachment
     chunks: dict[int, tuple[Chunk, Float32]] = field(default_factory=dict)
 
 
 @dataclass
+class _Batch:
+    record: FileBatch
+    made: list[_Attached]
+    met: list[_Attached]  # attached before
+
+
+@dataclass
 class _Store:
     record: VectorStoreRecord
     files: dict[str, _Attached] = field(default_factory=dict)
+    batches: dict[str, _Batch] = field(default_factory=dict)
+
+    def of(self, batch: _Batch) -> list[_Attached]:
+        """What of the batch is attached still."""
+        return [one for one in (*batch.made, *batch.met) if self.files.get(one.attachment.file_id) is one]
 
 
 class MemoryStores:
@@ -231,10 +252,8 @@ class MemoryStores:
         return store
 
     def _shown(self, store: _Store) -> VectorStoreRecord:
-        states = [attached.attachment.status for attached in store.files.values()]
-        counts = FileCounts(**{status.value: states.count(status) for status in FileStatus})
         size = sum(attached.attachment.usage_bytes for attached in store.files.values())
-        return replace(store.record, file_counts=counts, usage_bytes=size)
+        return replace(store.record, file_counts=_counted(store.files.values()), usage_bytes=size)
 
     def _touch(self, store: _Store) -> None:
         store.record = replace(store.record, last_active_at=int(self.clock()))
@@ -243,15 +262,7 @@ class MemoryStores:
         self, record: VectorStoreRecord, files: Sequence[NewAttachment] = (), *, wait_s: float = 0.0
     ) -> VectorStoreRecord:
         store = self._stores[record.id] = _Store(record)
-        for new in files:
-            try:
-                await self.attach(record.owner, record.id, new, wait_s=wait_s)
-            except NotFound as error:
-                missing = FileError(ErrorCode.INVALID_FILE, error.message)
-                failed = Attachment(
-                    record.id, new.file_id, FileStatus.FAILED, record.created_at, new.chunking, {}, 0, missing
-                )
-                store.files[new.file_id] = _Attached(failed)
+        await self._attach_all(store, files, wait_s)
         return self._shown(store)
 
     async def get_store(self, owner: str, store_id: str) -> VectorStoreRecord:
@@ -277,50 +288,74 @@ class MemoryStores:
 
     async def attach(self, owner: str, store_id: str, new: NewAttachment, *, wait_s: float = 0.0) -> Attachment:
         store = self._store(owner, store_id)
-        file = await self.get_file(owner, new.file_id)
-        if new.file_id not in store.files:
-            attachment = Attachment(
-                store_id, new.file_id, FileStatus.IN_PROGRESS, int(self.clock()), new.chunking, new.attributes
-            )
-            store.files[new.file_id] = _Attached(attachment)
-            self._touch(store)
-            task = asyncio.create_task(self._ingest(store, file, new))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-            await asyncio.wait([task], timeout=wait_s)
+        await self.get_file(owner, new.file_id)
+        await self._attach_all(store, [new], wait_s)
         return store.files[new.file_id].attachment
 
-    async def _ingest(self, store: _Store, file: FileRecord, new: NewAttachment) -> None:
+    async def _attach_all(self, store: _Store, files: Sequence[NewAttachment], wait_s: float) -> list[_Attached]:
+        """Attach what is not attached yet; gives what was made."""
+        new = [file for file in files if file.file_id not in store.files]
+        made = [self._attach(store, file) for file in new]
+        self._touch(store)
+        started = {asyncio.create_task(self._ingest(store, one)) for one in made if _is_open(one)}
+        for task in started:
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        if started:
+            await asyncio.wait(started, timeout=wait_s)
+        return made
+
+    def _attach(self, store: _Store, new: NewAttachment) -> _Attached:
+        file = self._files.get(new.file_id)
+        known = file is not None and file.owner == store.record.owner
+        attachment = Attachment(
+            store.record.id,
+            new.file_id,
+            FileStatus.IN_PROGRESS if known else FileStatus.FAILED,
+            int(self.clock()),
+            new.chunking,
+            new.attributes,
+            last_error=None if known else FileError(ErrorCode.INVALID_FILE, f"No such File object: {new.file_id}"),
+            filename=file.filename if file and known else "",
+        )
+        attached = store.files[new.file_id] = _Attached(attachment)
+        return attached
+
+    async def _ingest(self, store: _Store, attached: _Attached) -> None:
         if self.hold is not None:
             await self.hold.wait()
+        waiting = attached.attachment
+        job = IngestJob(store.record.id, waiting.file_id, waiting.filename, waiting.chunking)
+        parts: list[IngestedPart] = []
         try:
-            done = await self.ingestor.ingest(IngestJob(store.record.id, file.id, file.filename, new.chunking))
+            async with aclosing(self.ingestor.ingest(job)) as found:
+                async for part in found:
+                    parts.append(part)
         except UnsupportedFile as error:
-            self._finish(store, file.id, FileStatus.FAILED, last_error=FileError(error.reason, error.message))
+            self._finish(attached, FileStatus.FAILED, last_error=FileError(error.reason, error.message))
             return
         except RagError as error:
-            failure = FileError(ErrorCode.SERVER_ERROR, error.message)
-            self._finish(store, file.id, FileStatus.FAILED, last_error=failure)
+            self._finish(attached, FileStatus.FAILED, last_error=FileError(ErrorCode.SERVER_ERROR, error.message))
             return
-        size = sum(len(chunk.text.encode()) for chunk in done.chunks)
-        rows = zip(done.chunks, done.embeddings.dense, strict=True)
-        self._finish(store, file.id, FileStatus.COMPLETED, usage_bytes=size, rows=rows)
+        self._finish(attached, FileStatus.COMPLETED, parts)
 
     def _finish(
         self,
-        store: _Store,
-        file_id: str,
+        attached: _Attached,
         status: FileStatus,
-        *,
-        usage_bytes: int = 0,
+        parts: Sequence[IngestedPart] = (),
         last_error: FileError | None = None,
-        rows: Iterable[tuple[Chunk, Float32]] = (),
     ) -> None:
-        attached = store.files.get(file_id)
-        if attached is None:
+        if not _is_open(attached):
             return
+        rows = [row for part in parts for row in zip(part.chunks, part.embeddings.dense, strict=True)]
         attached.attachment = replace(
-            attached.attachment, status=status, usage_bytes=usage_bytes, last_error=last_error
+            attached.attachment,
+            status=status,
+            usage_bytes=sum(len(chunk.text.encode()) for chunk, _ in rows),
+            last_error=last_error,
+            chunk_count=len(rows),
+            token_count=sum(int(part.embeddings.token_counts.sum()) for part in parts),
         )
         for row in rows:
             attached.chunks[self._next_chunk] = row
@@ -336,11 +371,23 @@ class MemoryStores:
         return self._attached(owner, store_id, file_id).attachment
 
     async def list_attachments(
-        self, owner: str, store_id: str, page: PageRequest, *, status: FileStatus | None = None
+        self,
+        owner: str,
+        store_id: str,
+        page: PageRequest,
+        *,
+        status: FileStatus | None = None,
+        batch_id: str | None = None,
     ) -> Page[Attachment]:
-        found = [attached.attachment for attached in self._store(owner, store_id).files.values()]
-        found = [attachment for attachment in found if status in (None, attachment.status)]
+        store = self._store(owner, store_id)
+        members = store.files.values() if batch_id is None else store.of(self._batch(store, batch_id))
+        found = [one.attachment for one in members if status in (None, one.attachment.status)]
         return paged(found, page, lambda attachment: (attachment.created_at, attachment.file_id))
+
+    async def get_text(self, owner: str, store_id: str, file_id: str, *, with_vectors: bool = False) -> StoredText:
+        rows = [row for _, row in sorted(self._attached(owner, store_id, file_id).chunks.items())]
+        vectors = np.stack([vector for _, vector in rows]) if with_vectors and rows else None
+        return StoredText(tuple(chunk for chunk, _ in rows), vectors)
 
     async def set_attributes(self, owner: str, store_id: str, file_id: str, attributes: Attributes) -> Attachment:
         attached = self._attached(owner, store_id, file_id)
@@ -351,6 +398,38 @@ class MemoryStores:
     async def detach(self, owner: str, store_id: str, file_id: str) -> None:
         self._attached(owner, store_id, file_id)
         del self._stores[store_id].files[file_id]
+
+    # batches of files
+
+    def _batch(self, store: _Store, batch_id: str) -> _Batch:
+        batch = store.batches.get(batch_id)
+        if batch is None:
+            raise NotFound(f"No such file batch: {batch_id} in vector store {store.record.id}", "batch_id")
+        return batch
+
+    async def create_batch(
+        self, owner: str, batch: FileBatch, files: Sequence[NewAttachment], *, wait_s: float = 0.0
+    ) -> FileBatch:
+        store = self._store(owner, batch.store_id)
+        met = [store.files[file.file_id] for file in files if file.file_id in store.files]
+        made = await self._attach_all(store, files, wait_s)
+        store.batches[batch.id] = _Batch(batch, made, met)
+        return await self.get_batch(owner, batch.store_id, batch.id)
+
+    async def get_batch(self, owner: str, store_id: str, batch_id: str) -> FileBatch:
+        store = self._store(owner, store_id)
+        batch = self._batch(store, batch_id)
+        return replace(batch.record, file_counts=_counted(store.of(batch)))
+
+    async def cancel_batch(self, owner: str, store_id: str, batch_id: str) -> FileBatch:
+        store = self._store(owner, store_id)
+        batch = self._batch(store, batch_id)
+        unfinished = [one for one in batch.made if one in store.of(batch) and _is_open(one)]
+        for one in unfinished:
+            one.attachment = replace(one.attachment, status=FileStatus.CANCELLED)
+        if unfinished:
+            batch.record = replace(batch.record, cancelled=True)
+        return await self.get_batch(owner, store_id, batch_id)
 
     # search
 
@@ -381,16 +460,29 @@ class MemoryStores:
     def _hit(self, attachment: Attachment, chunk_id: int, chunk: Chunk, cosines: Float32) -> Hit:
         best = int(np.argmax(cosines))
         score = float(np.clip(cosines[best], 0, 1))
-        name = self._files[attachment.file_id].filename
+        name = attachment.filename
         return Hit(attachment.store_id, attachment.file_id, name, attachment.attributes, chunk, chunk_id, score, best)
 
 
+def _is_open(attached: _Attached) -> bool:
+    return attached.attachment.status is FileStatus.IN_PROGRESS
+
+
+def _counted(files: Iterable[_Attached]) -> FileCounts:
+    states = [attached.attachment.status for attached in files]
+    return FileCounts(**{status.value: states.count(status) for status in FileStatus})
+
+
 def paged(items: Iterable[T], page: PageRequest, key: Callable[[T], tuple[int, str]]) -> Page[T]:
-    """The part of a sorted list that a cursor asks for; an unknown cursor gives an empty page."""
+    """The part of a sorted list that a cursor asks for."""
     ordered = sorted(items, key=key, reverse=page.order == "desc")
     place = {key(item)[1]: position for position, item in enumerate(ordered)}
+    for param, cursor in (("after", page.after), ("before", page.before)):
+        if cursor is not None and cursor not in place:
+            message = f"Unknown cursor '{cursor}': there is no such item in this list."
+            raise InvalidRequest(message, param, "invalid_value")
     if page.before is not None:
-        end = place.get(page.before, 0)
+        end = place[page.before]
         return Page(tuple(ordered[max(0, end - page.limit) : end]), end > page.limit)
-    start = 0 if page.after is None else place.get(page.after, len(ordered)) + 1
+    start = 0 if page.after is None else place[page.after] + 1
     return Page(tuple(ordered[start : start + page.limit]), len(ordered) > start + page.limit)

@@ -6,8 +6,10 @@ from fastapi import FastAPI
 from starlette.middleware import Middleware
 
 from deployments.api import (
+    content,
     embeddings,
     errors,
+    file_batches,
     files,
     health,
     metrics,
@@ -20,11 +22,24 @@ from deployments.api import (
 from deployments.api.auth import Authentication
 from deployments.api.edge import Edge
 from deployments.api.limits import BodyLimit
+from deployments.api.shapes import ERRORS
 from deployments.settings import ApiSettings
 from rag.service import RagService
 
 # In the order in which they are tried: those that are called most come first.
-ROUTERS = (embeddings, search, rerank, store_files, vector_stores, files, models, health, metrics)
+ROUTERS = (
+    embeddings,
+    search,
+    rerank,
+    store_files,
+    file_batches,
+    content,
+    vector_stores,
+    files,
+    models,
+    health,
+    metrics,
+)
 
 
 def create_app(service: RagService, settings: ApiSettings) -> FastAPI:
@@ -35,6 +50,7 @@ def create_app(service: RagService, settings: ApiSettings) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
+        responses=ERRORS,
         middleware=[  # outermost first
             Middleware(Edge, metrics=recorder),
             Middleware(Authentication, keys=settings.keys),
@@ -44,7 +60,7 @@ def create_app(service: RagService, settings: ApiSettings) -> FastAPI:
     app.state.service = service
     app.state.settings = settings
     app.state.metrics = recorder
-    errors.install(app)
+    errors.install(app, [route for module in ROUTERS for route in module.router.routes])
     for module in ROUTERS:
         app.include_router(module.router)
     return app

@@ -9,6 +9,7 @@ import numpy as np
 from fastapi import APIRouter
 
 from deployments.api.dependencies import Recorder, Service, server_timing
+from deployments.api.shapes import EmbeddingsShape
 from deployments.api.strict import StrictRoute
 from deployments.api.wire import EmbeddingRequest, Json
 from rag.types import Float32
@@ -16,7 +17,7 @@ from rag.types import Float32
 router = APIRouter(prefix="/v1", route_class=StrictRoute)
 
 
-@router.post("/embeddings")
+@router.post("/embeddings", response_model=EmbeddingsShape)
 async def create_embeddings(body: EmbeddingRequest, service: Service, metrics: Recorder) -> Json:
     """Texts to vectors, in the order of the texts."""
     started = time.perf_counter()

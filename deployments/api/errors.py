@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -10,6 +10,7 @@ from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
+from starlette.routing import BaseRoute, Match, Route
 
 from deployments.api.wire import Json
 from rag.errors import (
@@ -61,14 +62,29 @@ CODES = {
     "too_long": "array_above_max_length",
     "too_short": "array_below_min_length",
 }
+KEY = "[key]"  # pydantic's step to the name of a member, after the name itself
 SEND_JSON = "Expected a JSON object with the header 'Content-Type: application/json'."
 
 
-def install(app: FastAPI) -> None:
-    """Make every error that a route raises an error object."""
-    app.add_exception_handler(RagError, _on_error)
-    app.add_exception_handler(HTTPException, _on_error)
-    app.add_exception_handler(RequestValidationError, _on_error)
+def install(app: FastAPI, routes: Sequence[BaseRoute]) -> None:
+    """Make every error that a route raises an error object; `routes` are all that the app has."""
+
+    async def on_wrong_method(request: Request, error: Exception) -> Json:
+        response = answer(error)
+        # The framework names the methods of one route only; an address may have several.
+        methods = {
+            method
+            for route in routes
+            if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE
+            for method in route.methods or ()
+        }
+        if methods:
+            response.headers["Allow"] = ", ".join(sorted(methods))
+        return response
+
+    for kind in (RagError, HTTPException, RequestValidationError):
+        app.add_exception_handler(kind, _on_error)
+    app.add_exception_handler(405, on_wrong_method)
 
 
 async def _on_error(_: Request, error: Exception) -> Json:
@@ -108,29 +124,38 @@ def _of_http(error: HTTPException) -> Json:
 
 def _of_validation(errors: Sequence[Any]) -> Json:
     first = errors[0]
-    param = path_of(first["loc"])
-    kind = first["type"]
+    context = first.get("ctx", {})
+    param = path_of(first["loc"]) + context.get("within", "")
+    code = _code(first["type"], context)
     if not param:
         return _object(400, SEND_JSON, None, "invalid_type")
-    if kind == "missing":
+    if code == "missing_required_parameter":
         message = f"Missing required parameter: '{param}'."
     else:
-        message = f"Invalid '{param}': {first['msg'].removeprefix('Value error, ')}."
-    return _object(400, message, param, _code(kind, first))
+        message = f"Invalid '{param}': {first['msg'].removeprefix('Value error, ').rstrip('.')}."
+    return _object(400, message, param, code)
 
 
-def _code(kind: str, error: Any) -> str:
-    number = "decimal" if any(isinstance(bound, float) for bound in error.get("ctx", {}).values()) else "integer"
+def _code(kind: str, context: Mapping[str, Any]) -> str:
+    if "within" in context:  # found by one of our own checks, under a code of OpenAI's
+        return kind
+    if kind == "too_long" and context.get("field_type") == "Dictionary":
+        return "object_above_max_properties"
     if kind in CODES:
-        return CODES[kind].format(number=number)
+        return CODES[kind].format(number="decimal" if _has_float(context) else "integer")
     return "invalid_type" if kind.endswith(("_type", "_parsing")) else "invalid_value"
+
+
+def _has_float(context: Mapping[str, Any]) -> bool:
+    return any(isinstance(bound, float) for bound in context.values())
 
 
 def path_of(location: Sequence[str | int]) -> str:
     """('body', 'input', 3) to `input[3]`; the part that says where a parameter travels is left out."""
     path = ""
     for step in location[1:]:
-        path += f"[{step}]" if isinstance(step, int) else f".{step}" if path else step
+        if step != KEY:
+            path += f"[{step}]" if isinstance(step, int) else f".{step}" if path else step
     return path
 
 

@@ -13,6 +13,7 @@ from starlette.responses import FileResponse
 
 from deployments.api.dependencies import Owner, Service
 from deployments.api.forms import Form, Part
+from deployments.api.shapes import UPLOAD_FORM, Deleted, FileShape, Listing
 from deployments.api.wire import Json, deleted_answer, page_answer
 from rag.errors import InvalidRequest
 from rag.service import RagService
@@ -22,6 +23,10 @@ from rag.uploads import ReceivedFile
 router = APIRouter(prefix="/v1/files")
 
 ANCHOR = "created_at"
+MAX_DIGITS = 20  # of a number in a form; Python itself refuses to read thousands
+CONTENT: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"*/*": {"schema": {"type": "string", "format": "binary"}}}, "description": "The bytes"}
+}
 
 
 @dataclass(slots=True)
@@ -33,7 +38,7 @@ class _Upload:
     expires: dict[str, object] | None = None
 
 
-@router.post("")
+@router.post("", response_model=FileShape, openapi_extra=UPLOAD_FORM)
 async def create_file(request: Request, owner: Owner, service: Service) -> Json:
     """Upload a file as multipart/form-data with `file`, `purpose` and, if wanted, `expires_after`, in any order."""
     form = Form(request.headers.get("content-type", ""), request.stream())
@@ -86,7 +91,7 @@ def _expiry(expires: dict[str, object] | None) -> int | None:
     if expires.get("anchor") != ANCHOR:
         raise _bad_expiry("expires_after.anchor", f"'{ANCHOR}'")
     seconds = expires.get("seconds")
-    if isinstance(seconds, str) and seconds.isascii() and seconds.isdigit():
+    if isinstance(seconds, str) and seconds.isascii() and seconds.isdigit() and len(seconds) <= MAX_DIGITS:
         return int(seconds)
     if type(seconds) is int:
         return seconds
@@ -97,7 +102,7 @@ def _bad_expiry(param: str, expected: str) -> InvalidRequest:
     return InvalidRequest(f"Invalid '{param}': expected {expected}.", param, "invalid_value")
 
 
-@router.get("")
+@router.get("", response_model=Listing[FileShape])
 async def list_files(
     owner: Owner,
     service: Service,
@@ -111,20 +116,20 @@ async def list_files(
     return Json(page_answer(page, file_answer))
 
 
-@router.get("/{file_id}")
+@router.get("/{file_id}", response_model=FileShape)
 async def get_file(file_id: str, owner: Owner, service: Service) -> Json:
     """One upload."""
     return Json(file_answer(await service.get_file(owner, file_id)))
 
 
-@router.delete("/{file_id}")
+@router.delete("/{file_id}", response_model=Deleted)
 async def delete_file(file_id: str, owner: Owner, service: Service) -> Json:
     """Remove an upload, from every store too."""
     await service.delete_file(owner, file_id)
     return deleted_answer(file_id, "file")
 
 
-@router.get("/{file_id}/content")
+@router.get("/{file_id}/content", responses=CONTENT)
 async def get_file_content(file_id: str, owner: Owner, service: Service) -> FileResponse:
     """The bytes as they were uploaded; never rendered by a browser on our behalf."""
     record, path = await service.file_content(owner, file_id)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from fastapi import APIRouter
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
 
 from rag.service import RagService
 
@@ -59,7 +59,7 @@ class Metrics:
             self._stages.labels(stage).observe(seconds)
 
 
-@router.get("/metrics")
+@router.get("/metrics", response_class=PlainTextResponse)
 async def metrics(request: Request) -> Response:
     """The metrics of this replica, and of the parts behind it."""
     recorder: Metrics = request.app.state.metrics

@@ -8,6 +8,7 @@ from typing import Any
 from fastapi import APIRouter
 
 from deployments.api.dependencies import Service
+from deployments.api.shapes import ModelList, ModelShape
 from deployments.api.wire import Json
 from rag.inference import ServedModel
 
@@ -16,7 +17,7 @@ router = APIRouter(prefix="/v1")
 STARTED = int(time.time())
 
 
-@router.get("/models")
+@router.get("/models", response_model=ModelList)
 async def list_models(service: Service) -> Json:
     """The served models."""
     return Json(
@@ -24,7 +25,7 @@ async def list_models(service: Service) -> Json:
     )
 
 
-@router.get("/models/{model:path}")
+@router.get("/models/{model:path}", response_model=ModelShape)
 async def get_model(model: str, service: Service) -> Json:
     """One served model, by its id or an alias; ids may contain slashes."""
     return Json(_answer(await service.inference.model(model), model))

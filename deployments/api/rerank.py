@@ -8,6 +8,7 @@ from typing import Any
 from fastapi import APIRouter
 
 from deployments.api.dependencies import Recorder, Service, server_timing
+from deployments.api.shapes import RankingShape
 from deployments.api.strict import StrictRoute
 from deployments.api.wire import Json, RerankRequest
 from rag import ids
@@ -17,7 +18,7 @@ router = APIRouter(route_class=StrictRoute)
 DOCUMENTS_PER_UNIT = 100  # of a search, as Cohere counts them
 
 
-@router.post("/v1/rerank")
+@router.post("/v1/rerank", response_model=RankingShape)
 @router.post("/v2/rerank", include_in_schema=False)
 @router.post("/rerank", include_in_schema=False)
 async def rerank(body: RerankRequest, service: Service, metrics: Recorder) -> Json:

@@ -7,6 +7,7 @@ from typing import Any
 from fastapi import APIRouter
 
 from deployments.api.dependencies import Owner, Recorder, Service, server_timing
+from deployments.api.shapes import SearchPage, StoreId
 from deployments.api.strict import StrictRoute
 from deployments.api.wire import Json, Search
 from rag.types import Hit, SearchResult
@@ -14,8 +15,8 @@ from rag.types import Hit, SearchResult
 router = APIRouter(prefix="/v1", route_class=StrictRoute)
 
 
-@router.post("/vector_stores/{vector_store_id}/search")
-async def search(vector_store_id: str, body: Search, owner: Owner, service: Service, metrics: Recorder) -> Json:
+@router.post("/vector_stores/{vector_store_id}/search", response_model=SearchPage)
+async def search(vector_store_id: StoreId, body: Search, owner: Owner, service: Service, metrics: Recorder) -> Json:
     """The passages of a store that answer a query best."""
     result = await service.search(owner, body.to_request(vector_store_id))
     metrics.stages(result.timings)

@@ -7,26 +7,26 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 
 from deployments.api.dependencies import Cursor, Owner, Service, Settings
+from deployments.api.shapes import Deleted, Listing, StoreFileShape, StoreId
 from deployments.api.strict import StrictRoute
-from deployments.api.wire import AttachFile, Json, UpdateFile, deleted_answer, page_answer
-from deployments.settings import ApiSettings
+from deployments.api.wire import AttachFile, Json, UpdateFile, deleted_answer, page_answer, polled
 from rag.types import Attachment, FileStatus
 
 router = APIRouter(prefix="/v1/vector_stores/{vector_store_id}/files", route_class=StrictRoute)
 
 
-@router.post("")
+@router.post("", response_model=StoreFileShape)
 async def attach_file(
-    vector_store_id: str, owner: Owner, service: Service, settings: Settings, body: AttachFile
+    vector_store_id: StoreId, owner: Owner, service: Service, settings: Settings, body: AttachFile
 ) -> Json:
     """Attach an uploaded file; the answer waits a little for its ingestion."""
     attachment = await service.attach(owner, vector_store_id, body.to_new(service.options.chunking))
-    return _respond(attachment, settings)
+    return polled(attachment_answer(attachment), settings.poll_after_ms)
 
 
-@router.get("")
+@router.get("", response_model=Listing[StoreFileShape])
 async def list_files(
-    vector_store_id: str,
+    vector_store_id: StoreId,
     owner: Owner,
     service: Service,
     cursor: Cursor,
@@ -37,35 +37,32 @@ async def list_files(
     return Json(page_answer(page, attachment_answer))
 
 
-@router.get("/{file_id}")
-async def get_file(vector_store_id: str, file_id: str, owner: Owner, service: Service, settings: Settings) -> Json:
+@router.get("/{file_id}", response_model=StoreFileShape)
+async def get_file(vector_store_id: StoreId, file_id: str, owner: Owner, service: Service, settings: Settings) -> Json:
     """One of a store's files."""
-    return _respond(await service.get_attachment(owner, vector_store_id, file_id), settings)
+    attachment = await service.get_attachment(owner, vector_store_id, file_id)
+    return polled(attachment_answer(attachment), settings.poll_after_ms)
 
 
-@router.post("/{file_id}")
+@router.post("/{file_id}", response_model=StoreFileShape)
 async def update_file(
-    vector_store_id: str, file_id: str, owner: Owner, service: Service, settings: Settings, body: UpdateFile
+    vector_store_id: StoreId, file_id: str, owner: Owner, service: Service, settings: Settings, body: UpdateFile
 ) -> Json:
     """Replace all attributes; the next search sees them."""
-    return _respond(await service.set_attributes(owner, vector_store_id, file_id, body.attributes), settings)
+    attachment = await service.set_attributes(owner, vector_store_id, file_id, body.attributes)
+    return polled(attachment_answer(attachment), settings.poll_after_ms)
 
 
-@router.delete("/{file_id}")
-async def detach_file(vector_store_id: str, file_id: str, owner: Owner, service: Service) -> Json:
+@router.delete("/{file_id}", response_model=Deleted)
+async def detach_file(vector_store_id: StoreId, file_id: str, owner: Owner, service: Service) -> Json:
     """Take a file out of a store; it stays uploaded."""
     await service.detach(owner, vector_store_id, file_id)
     return deleted_answer(file_id, "vector_store.file.deleted")
 
 
-def _respond(attachment: Attachment, settings: ApiSettings) -> Json:
-    waits = attachment.status == FileStatus.IN_PROGRESS
-    headers = {"openai-poll-after-ms": str(settings.poll_after_ms)} if waits else None
-    return Json(attachment_answer(attachment), headers=headers)
-
-
 def attachment_answer(attachment: Attachment) -> dict[str, Any]:
-    """OpenAI's object; the strategy is always told as static, with its numbers."""
+    """OpenAI's object; the strategy is always told as static, with its numbers. The name and the counts of chunks and
+    tokens are extensions; a file that nobody uploaded has an empty name."""
     error = attachment.last_error
     return {
         "id": attachment.file_id,
@@ -77,6 +74,7 @@ def attachment_answer(attachment: Attachment) -> dict[str, Any]:
         "vector_store_id": attachment.store_id,
         "status": attachment.status.value,
         "last_error": None if error is None else {"code": error.code.value, "message": error.message},
+        "filename": attachment.filename,
         "chunking_strategy": {
             "type": "static",
             "static": {

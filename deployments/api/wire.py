@@ -6,15 +6,25 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Literal, TypeVar
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Field, PlainValidator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, model_validator
+from pydantic_core import PydanticCustomError
 from starlette.responses import Response
 
+from deployments.api.shapes import (
+    BATCH_FORMS,
+    CHUNKING_FORMS,
+    AttributeMap,
+    DocumentsShape,
+    FilterShape,
+    InputShape,
+    QueryShape,
+)
 from rag.errors import InvalidRequest
 from rag.filters import Filter, check_attributes, parse_filter
 from rag.inference import MAX_DOCUMENTS, MAX_INPUTS
 from rag.search import DEFAULT_LIMIT, MAX_LIMIT, MAX_QUERIES, SearchRequest
-from rag.service import MAX_FILES, NewVectorStore
-from rag.types import AttributeValue, ChunkingStrategy, Kind, NewAttachment, Page
+from rag.service import MAX_BATCH_FILES, MAX_FILES, NewVectorStore
+from rag.types import AttributeValue, ChunkingStrategy, FileCounts, FileStatus, Kind, NewAttachment, Page
 
 MAX_METADATA = 16
 MAX_METADATA_KEY = 64
@@ -36,12 +46,19 @@ class Json(Response):
 
 
 class Wire(BaseModel):
-    """A request body: no coercion between types; unknown members are ignored, null means absent."""
+    """A request body: no coercion between types; unknown members are ignored, null means absent.
+
+    20.0 is a whole number, as JSON has but one kind of number.
+    """
 
     model_config = ConfigDict(strict=True, extra="ignore", frozen=True, allow_inf_nan=False)
 
 
 # --- values that have more than one form ----------------------------------------------------------------------------
+
+
+def _whole(raw: object) -> object:
+    return int(raw) if isinstance(raw, float) and raw.is_integer() else raw
 
 
 def _inputs(raw: object) -> Inputs:
@@ -96,29 +113,36 @@ def _filter(raw: object) -> Filter | None:
     return None if raw is None else parse_filter(raw)
 
 
-def _metadata(raw: object) -> dict[str, str] | None:
-    if raw is None:
-        return None
-    if not isinstance(raw, dict):
-        raise _wrong("metadata", "an object of names and strings")
-    if len(raw) > MAX_METADATA:
-        raise _wrong("metadata", f"at most {MAX_METADATA} pairs; got {len(raw)}")
-    for key, value in raw.items():
-        if not 1 <= len(key) <= MAX_METADATA_KEY:
-            raise _wrong(f"metadata.{key}", f"a name of 1 to {MAX_METADATA_KEY} characters")
-        if not isinstance(value, str) or len(value) > MAX_METADATA_VALUE:
-            raise _wrong(f"metadata.{key}", f"a string of at most {MAX_METADATA_VALUE} characters")
-    return raw
+def _attributes(raw: object) -> Attributes:
+    """As `check_attributes`, told as a fault of the place where the attributes stand in the request."""
+    try:
+        return check_attributes(raw)
+    except InvalidRequest as error:
+        within = (error.param or "").removeprefix("attributes")
+        raise _fault(error.message, within, error.code or "invalid_value") from error
 
 
 def _wrong(param: str, expected: str) -> InvalidRequest:
     return InvalidRequest(f"Invalid '{param}': expected {expected}.", param, "invalid_value")
 
 
-Metadata = Annotated[dict[str, str] | None, PlainValidator(_metadata, json_schema_input_type=dict[str, str] | None)]
-AttributesField = Annotated[
-    Attributes, PlainValidator(check_attributes, json_schema_input_type=dict[str, str | float | bool] | None)
+def _fault(message: str, within: str = "", code: str = "invalid_value") -> PydanticCustomError:
+    """`within` leads from the value that is checked to the part that is wrong."""
+    return PydanticCustomError(code, "{message}", {"message": message, "within": within})
+
+
+WHOLE = BeforeValidator(_whole)
+Positive = Annotated[int, Field(ge=1), WHOLE]
+Metadata = Annotated[
+    dict[
+        Annotated[str, Field(min_length=1, max_length=MAX_METADATA_KEY)],
+        Annotated[str, Field(max_length=MAX_METADATA_VALUE)],
+    ],
+    Field(max_length=MAX_METADATA),
 ]
+AttributesField = Annotated[Attributes, PlainValidator(_attributes, json_schema_input_type=AttributeMap | None)]
+# Of whatever prefix: an unknown id is for the store to find out.
+FileId = Annotated[str, Field(min_length=1, max_length=128, pattern="^[A-Za-z0-9_-]+$")]
 
 
 # --- models ---------------------------------------------------------------------------------------------------------
@@ -135,11 +159,9 @@ class EmbeddingRequest(Wire):
     """POST /v1/embeddings; `truncate` and `input_type` are extensions."""
 
     model: str
-    input: Annotated[
-        Inputs, PlainValidator(_inputs, json_schema_input_type=str | list[str] | list[int] | list[list[int]])
-    ]
+    input: Annotated[Inputs, PlainValidator(_inputs, json_schema_input_type=InputShape)]
     encoding_format: Literal["float", "base64"] | None = None
-    dimensions: int | None = Field(None, ge=1)
+    dimensions: Positive | None = None
     truncate: bool | None = None
     input_type: Literal["query", "passage", "search_query", "search_document"] | None = None
 
@@ -154,10 +176,10 @@ class RerankRequest(Wire):
 
     model: str | None = None
     query: str = Field(min_length=1)
-    documents: Annotated[list[str], PlainValidator(_documents, json_schema_input_type=list[str | dict[str, Any]])]
-    top_n: int | None = Field(None, ge=1)
+    documents: Annotated[list[str], PlainValidator(_documents, json_schema_input_type=DocumentsShape)]
+    top_n: Positive | None = None
     return_documents: bool | None = None
-    max_tokens_per_doc: int | None = Field(None, ge=1)
+    max_tokens_per_doc: Positive | None = None
 
 
 # --- vector stores --------------------------------------------------------------------------------------------------
@@ -166,21 +188,21 @@ class RerankRequest(Wire):
 class StaticSizes(Wire):
     """Sizes in tokens."""
 
-    max_chunk_size_tokens: int = Field(ge=100, le=4096)
-    chunk_overlap_tokens: int = Field(ge=0)
+    max_chunk_size_tokens: Annotated[int, Field(ge=100, le=4096), WHOLE]
+    chunk_overlap_tokens: Annotated[int, Field(ge=0), WHOLE]
 
     @model_validator(mode="after")
     def _overlap_at_most_half(self) -> StaticSizes:
         if self.chunk_overlap_tokens * 2 > self.max_chunk_size_tokens:
-            raise _wrong(
-                "chunking_strategy.static.chunk_overlap_tokens",
-                f"at most half of the {self.max_chunk_size_tokens} tokens of a chunk; got {self.chunk_overlap_tokens}",
-            )
+            half = f"at most half of the {self.max_chunk_size_tokens} tokens of a chunk"
+            raise _fault(f"expected {half}; got {self.chunk_overlap_tokens}", ".chunk_overlap_tokens")
         return self
 
 
 class Chunking(Wire):
     """How files are cut."""
+
+    model_config = ConfigDict(json_schema_extra=CHUNKING_FORMS)
 
     type: Literal["auto", "static"]
     static: StaticSizes | None = None
@@ -188,8 +210,7 @@ class Chunking(Wire):
     @model_validator(mode="after")
     def _static_has_sizes(self) -> Chunking:
         if self.type == "static" and self.static is None:
-            param = "chunking_strategy.static"
-            raise InvalidRequest(f"Missing required parameter: '{param}'.", param, "missing_required_parameter")
+            raise _fault("expected sizes, since the type is 'static'", ".static", "missing_required_parameter")
         return self
 
 
@@ -204,7 +225,7 @@ class ExpiresAfter(Wire):
     """Days since the last use."""
 
     anchor: Literal["last_active_at"]
-    days: int = Field(ge=1, le=365)
+    days: Annotated[int, Field(ge=1, le=365), WHOLE]
 
 
 class CreateVectorStore(Wire):
@@ -212,10 +233,10 @@ class CreateVectorStore(Wire):
 
     name: str | None = None
     description: str | None = None
-    file_ids: list[str] | None = Field(None, max_length=MAX_FILES)
+    file_ids: list[FileId] | None = Field(None, max_length=MAX_FILES)
     chunking_strategy: Chunking | None = None
     expires_after: ExpiresAfter | None = None
-    metadata: Metadata = None
+    metadata: Metadata | None = None
 
     def to_new(self, chunking: ChunkingStrategy) -> NewVectorStore:
         """`chunking` is for files where the request does not say."""
@@ -234,7 +255,7 @@ class UpdateVectorStore(Wire):
 
     name: str | None = None
     expires_after: ExpiresAfter | None = None
-    metadata: Metadata = None
+    metadata: Metadata | None = None
 
     def to_changes(self) -> dict[str, object]:
         """Only what was sent."""
@@ -249,13 +270,40 @@ class UpdateVectorStore(Wire):
 class AttachFile(Wire):
     """POST /v1/vector_stores/{id}/files."""
 
-    file_id: str = Field(min_length=1)
+    file_id: FileId
     attributes: AttributesField = Field(default_factory=dict)
     chunking_strategy: Chunking | None = None
 
     def to_new(self, chunking: ChunkingStrategy) -> NewAttachment:
         """`chunking` is for requests that do not say."""
         return NewAttachment(self.file_id, self.attributes, chunking_of(self.chunking_strategy, chunking))
+
+
+class CreateFileBatch(Wire):
+    """POST /v1/vector_stores/{id}/file_batches: ids with what they share, or files each with its own."""
+
+    model_config = ConfigDict(json_schema_extra=BATCH_FORMS)
+
+    file_ids: list[FileId] | None = Field(None, min_length=1, max_length=MAX_BATCH_FILES)
+    files: list[AttachFile] | None = Field(None, min_length=1, max_length=MAX_BATCH_FILES)
+    attributes: AttributesField = Field(default_factory=dict)
+    chunking_strategy: Chunking | None = None
+
+    @model_validator(mode="after")
+    def _one_of_two(self) -> CreateFileBatch:
+        if self.file_ids is None and self.files is None:
+            message = "Missing required parameter: 'file_ids', or 'files' in its place."
+            raise InvalidRequest(message, "file_ids", "missing_required_parameter")
+        if self.file_ids is not None and self.files is not None:
+            raise InvalidRequest("Send either 'file_ids' or 'files', not both.", "files", "invalid_value")
+        return self
+
+    def to_new(self, chunking: ChunkingStrategy) -> tuple[NewAttachment, ...]:
+        """`chunking` is for files of which the request does not say."""
+        if self.files is not None:
+            return tuple(file.to_new(chunking) for file in self.files)
+        sizes = chunking_of(self.chunking_strategy, chunking)
+        return tuple(NewAttachment(file_id, self.attributes, sizes) for file_id in self.file_ids or ())
 
 
 class UpdateFile(Wire):
@@ -274,9 +322,9 @@ class RankingOptions(Wire):
 class Search(Wire):
     """POST /v1/vector_stores/{id}/search."""
 
-    query: Annotated[tuple[str, ...], PlainValidator(_queries, json_schema_input_type=str | list[str])]
-    max_num_results: int | None = Field(None, ge=1, le=MAX_LIMIT)
-    filters: Annotated[Filter | None, PlainValidator(_filter, json_schema_input_type=dict[str, Any] | None)] = None
+    query: Annotated[tuple[str, ...], PlainValidator(_queries, json_schema_input_type=QueryShape)]
+    max_num_results: Annotated[int, Field(ge=1, le=MAX_LIMIT), WHOLE] | None = None
+    filters: Annotated[Filter | None, PlainValidator(_filter, json_schema_input_type=FilterShape | None)] = None
     ranking_options: RankingOptions | None = None
     rewrite_query: bool | None = None
 
@@ -312,3 +360,20 @@ def page_answer(page: Page[T], show: Callable[[T], Mapping[str, Any]]) -> dict[s
 def deleted_answer(object_id: str, kind: str) -> Json:
     """What is said of something that is gone."""
     return Json({"id": object_id, "object": kind, "deleted": True})
+
+
+def counts_answer(counts: FileCounts) -> dict[str, int]:
+    """Files by status."""
+    return {
+        "in_progress": counts.in_progress,
+        "completed": counts.completed,
+        "failed": counts.failed,
+        "cancelled": counts.cancelled,
+        "total": counts.total,
+    }
+
+
+def polled(answer: Mapping[str, Any], poll_after_ms: int) -> Json:
+    """An answer with a status; while work is in progress a header says when to look again."""
+    waits = answer["status"] == FileStatus.IN_PROGRESS
+    return Json(answer, headers={"openai-poll-after-ms": str(poll_after_ms)} if waits else None)

@@ -24,7 +24,7 @@ from rag.types import (
     ChunkingStrategy,
     Embeddings,
     FileRecord,
-    IngestedFile,
+    IngestedPart,
     IngestJob,
     Kind,
     NewAttachment,
@@ -64,7 +64,7 @@ def embedding(model_name: str, kind: str, count: str) -> dict[str, float]:
 def reranking(model_name: str, pairs: str, tokens: str) -> dict[str, float]:
     """Documents a second on both cores: one query, passages cut as the service cuts them."""
     model = load_reranker(ModelSettings(model=model_name), device="cpu", threads=CORES)
-    passages = [chunk.text for chunk in chunks(int(pairs))]
+    passages = [chunk.text for chunk in chunks(int(pairs), tokens=30)]
     query = texts.short(1)[0]
     tokenized = model.tokenize(query, passages, int(tokens) or None)
     started = time.perf_counter()
@@ -88,7 +88,7 @@ def fill(model_name: str, data_dir: str, count: str) -> dict[str, object]:
         job = IngestJob(store.id, record.id, record.filename, ChunkingStrategy())
         rows = slice(start, start + 20)
         part = Embeddings(found.dense[rows], found.token_counts[rows])
-        stores.finish(job, IngestedFile(tuple(all_chunks[rows]), part))
+        stores.keep(job, IngestedPart(tuple(all_chunks[rows]), part, len(all_chunks[rows])))
     stores.close()
     return {"store": store.id}
 

@@ -31,6 +31,11 @@ class Load:
         return ordered[min(len(ordered) - 1, int(len(ordered) * 0.95))] * 1000
 
 
+def get(path: str) -> bytes:
+    """A whole HTTP request without a body."""
+    return f"GET {path} HTTP/1.1\r\nHost: bench\r\n\r\n".encode()
+
+
 def post(path: str, body: object) -> bytes:
     """A whole HTTP request."""
     content = json.dumps(body).encode()

@@ -3,14 +3,16 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable
+from contextlib import aclosing
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from rag.errors import ModelFailed, Overloaded, StoreUnavailable, UnsupportedFile
-from rag.ingest import GROUP_CHUNKS, GROUPS_IN_FLIGHT, LONGEST_PAUSE_S, PATIENCE_S, IngestPipeline
-from rag.types import ChunkingStrategy, Embeddings, IngestJob, Kind, Priority, Section, SparseVector
+from rag.ingest import GROUP_CHUNKS, GROUPS_IN_FLIGHT, LONGEST_PAUSE_S, PART_GROUPS, PATIENCE_S, IngestPipeline
+from rag.types import ChunkingStrategy, Embeddings, IngestedPart, IngestJob, Kind, Priority, Section, SparseVector
 from tests.doubles import FolderBlobs
 
 JOB = IngestJob("vs_1", "file-1", "tides.txt", ChunkingStrategy(100, 0))
@@ -69,6 +71,17 @@ class ScriptedEmbedder:
         return Embeddings(numbers.reshape(-1, 1), counts, tuple(vectors) if self.sparse else None)
 
 
+async def parts_of(pipeline: IngestPipeline, job: IngestJob = JOB) -> list[IngestedPart]:
+    return [part async for part in pipeline.ingest(job)]
+
+
+async def whole(pipeline: IngestPipeline) -> IngestedPart:
+    (part,) = await parts_of(pipeline)
+    assert part.is_first
+    assert part.is_last
+    return part
+
+
 @pytest.fixture
 def pauses() -> list[float]:
     return []
@@ -95,7 +108,7 @@ async def test_every_chunk_gets_its_own_vector_though_the_groups_end_in_any_orde
                 await asyncio.sleep(0)
 
     embedder = ScriptedEmbedder(the_first_waits, sparse=True)
-    file = await pipeline(embedder).ingest(JOB)
+    file = await whole(pipeline(embedder))
     assert len(file.chunks) == len(file.embeddings) == 300
     assert file.embeddings.dense.ravel().tolist() == [100.0 * number for number in range(300)]
     assert [int(vector.indices[0]) for vector in file.embeddings.sparse] == [100 * number for number in range(300)]
@@ -106,14 +119,14 @@ async def test_every_chunk_gets_its_own_vector_though_the_groups_end_in_any_orde
 
 async def test_chunks_are_passages_that_let_queries_go_first_and_are_never_cut(pipeline):
     embedder = ScriptedEmbedder()
-    file = await pipeline(embedder, ScriptedReader("word7 is all")).ingest(JOB)
+    file = await whole(pipeline(embedder, ScriptedReader("word7 is all")))
     assert embedder.calls == [(Kind.PASSAGE, Priority.BULK, False, 1)]
     assert file.embeddings.sparse is None
 
 
 async def test_each_stage_is_timed_and_the_reader_gets_the_blob_and_the_name(pipeline, tmp_path):
     reader = ScriptedReader("word1 here")
-    file = await pipeline(ScriptedEmbedder(), reader).ingest(JOB)
+    file = await whole(pipeline(ScriptedEmbedder(), reader))
     assert list(file.timings) == ["read", "chunk", "embed"]
     assert all(seconds >= 0 for seconds in file.timings.values())
     assert reader.asked == [(tmp_path / "file-1", "tides.txt")]
@@ -122,14 +135,14 @@ async def test_each_stage_is_timed_and_the_reader_gets_the_blob_and_the_name(pip
 async def test_a_file_without_chunks_is_refused_and_nothing_is_embedded(pipeline):
     embedder = ScriptedEmbedder()
     with pytest.raises(UnsupportedFile, match="no text"):
-        await pipeline(embedder, ScriptedReader(" \n ")).ingest(JOB)
+        await whole(pipeline(embedder, ScriptedReader(" \n ")))
     assert embedder.calls == []
 
 
 async def test_what_the_reader_refuses_is_passed_on(pipeline):
     refused = UnsupportedFile("The PDF is locked.")
     with pytest.raises(UnsupportedFile) as raised:
-        await pipeline(ScriptedEmbedder(), ScriptedReader("", fails=refused)).ingest(JOB)
+        await whole(pipeline(ScriptedEmbedder(), ScriptedReader("", fails=refused)))
     assert raised.value is refused
 
 
@@ -140,7 +153,7 @@ async def test_overload_is_waited_out_with_growing_pauses(pipeline, pauses):
         if answers:
             raise answers.pop(0)
 
-    file = await pipeline(ScriptedEmbedder(overloaded), ScriptedReader("word5 waits")).ingest(JOB)
+    file = await whole(pipeline(ScriptedEmbedder(overloaded), ScriptedReader("word5 waits")))
     assert file.embeddings.dense.tolist() == [[5.0]]
     assert pauses == [1.0, 3.0, 6.0, 12.0, 24.0, LONGEST_PAUSE_S]
 
@@ -150,7 +163,7 @@ async def test_patience_ends_and_the_overload_is_passed_on(pipeline, pauses):
         raise Overloaded("busy", 5)
 
     with pytest.raises(Overloaded):
-        await pipeline(ScriptedEmbedder(always), ScriptedReader("word5 waits")).ingest(JOB)
+        await whole(pipeline(ScriptedEmbedder(always), ScriptedReader("word5 waits")))
     assert PATIENCE_S <= sum(pauses) < PATIENCE_S + LONGEST_PAUSE_S
 
 
@@ -164,7 +177,7 @@ async def test_one_group_that_fails_ends_the_others_and_shows_as_itself(pipeline
 
     embedder = ScriptedEmbedder(second_fails)
     with pytest.raises(ModelFailed) as raised:
-        await pipeline(embedder).ingest(JOB)
+        await whole(pipeline(embedder))
     assert raised.value is broken
     assert len(embedder.calls) == embedder.ended
     assert embedder.running == 0
@@ -178,10 +191,64 @@ async def test_a_cancelled_ingestion_leaves_no_group_behind(pipeline):
         await asyncio.Event().wait()
 
     embedder = ScriptedEmbedder(hang)
-    task = asyncio.ensure_future(pipeline(embedder).ingest(JOB))
+    task = asyncio.ensure_future(whole(pipeline(embedder)))
     await begun.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
     assert embedder.running == 0
     assert len(asyncio.all_tasks()) == 1
+
+
+# --- parts ----------------------------------------------------------------------------------------------------------
+
+PART = GROUP_CHUNKS * PART_GROUPS
+LONGER = "".join(f"word{number} " for number in range(100 * (2 * PART + 7)))  # three parts
+
+
+async def test_a_long_file_comes_in_parts_that_follow_each_other(pipeline):
+    parts = await parts_of(pipeline(ScriptedEmbedder(), ScriptedReader(LONGER)))
+    assert [len(part.chunks) for part in parts] == [PART, PART, 7]
+    assert [part.is_first for part in parts] == [True, False, False]
+    assert [part.is_last for part in parts] == [False, False, True]
+    assert [chunk.ordinal for part in parts for chunk in part.chunks] == list(range(2 * PART + 7))
+    vectors = np.concatenate([part.embeddings.dense for part in parts]).ravel()
+    assert vectors.tolist() == [100.0 * number for number in range(2 * PART + 7)]
+    assert len({part.plan for part in parts}) == 1
+    assert {part.total for part in parts} == {2 * PART + 7}
+
+
+@pytest.mark.parametrize("kept", [1, PART, 2 * PART + 6])
+async def test_what_is_kept_is_not_embedded_again(pipeline, kept):
+    plan = (await parts_of(pipeline(ScriptedEmbedder(), ScriptedReader(LONGER))))[0].plan
+    embedder = ScriptedEmbedder()
+    parts = await parts_of(pipeline(embedder, ScriptedReader(LONGER)), replace(JOB, kept=kept, plan=plan))
+    assert [chunk.ordinal for part in parts for chunk in part.chunks] == list(range(kept, 2 * PART + 7))
+    assert sum(call[3] for call in embedder.calls) == 2 * PART + 7 - kept
+    assert parts[-1].is_last
+
+
+@pytest.mark.parametrize("text", [LONGER + "word1", LONGER.replace("word5 ", "word5. ")])
+async def test_a_file_that_is_cut_otherwise_begins_anew(pipeline, text):
+    plan = (await parts_of(pipeline(ScriptedEmbedder(), ScriptedReader(LONGER))))[0].plan
+    parts = await parts_of(pipeline(ScriptedEmbedder(), ScriptedReader(text)), replace(JOB, kept=PART, plan=plan))
+    assert parts[0].is_first
+    assert parts[0].plan != plan
+
+
+async def test_who_takes_no_more_parts_leaves_no_group_behind(pipeline):
+    embedder = ScriptedEmbedder()
+    async with aclosing(pipeline(embedder, ScriptedReader(LONGER)).ingest(JOB)) as parts:
+        async for _ in parts:
+            break
+    assert embedder.running == 0
+    assert len(asyncio.all_tasks()) == 1
+
+
+async def test_a_file_without_room_is_refused_before_anything_is_embedded(pipeline):
+    embedder = ScriptedEmbedder()
+    text = "word1 häuser"
+    with pytest.raises(UnsupportedFile, match=f"{len(text.encode())} bytes of text, and the quota has 12 left"):
+        await parts_of(pipeline(embedder, ScriptedReader(text)), replace(JOB, room=12))
+    assert embedder.calls == []
+    assert await parts_of(pipeline(embedder, ScriptedReader(text)), replace(JOB, room=len(text.encode())))

@@ -4,16 +4,25 @@ import asyncio
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from rag.errors import ModelFailed, UnsupportedFile
 from rag.jobs import ATTEMPTS, PAUSES_S, JobRunner
-from rag.types import ChunkingStrategy, Embeddings, ErrorCode, FileError, IngestedFile, IngestJob
+from rag.settings import FileBatchParams
+from rag.types import Chunk, ChunkingStrategy, Embeddings, ErrorCode, FileError, IngestedPart, IngestJob
 
-DONE = IngestedFile((), Embeddings(np.zeros((0, 4), np.float32), np.zeros(0, np.int32)))
+ONE = Embeddings(np.zeros((1, 4), np.float32), np.ones(1, np.int32))
+
+
+def part(ordinal: int = 0, total: int = 1) -> IngestedPart:
+    return IngestedPart((Chunk(ordinal, "text", 1, 0, 4),), ONE, total, "plan")
+
+
+DONE = [part()]
 Key = tuple[str, str]
 
 
@@ -32,17 +41,24 @@ class Rows:
         self.finish_raises: list[Exception] = []
         self.fail_raises: list[Exception] = []
         self.unwanted = False
+        self.kept: dict[Key, int] = {}
         self._lock = threading.Lock()
 
     def pending_jobs(self) -> list[IngestJob]:
         return list(self.pending.values())
 
-    def finish(self, job: IngestJob, file: IngestedFile) -> bool:
+    def begin(self, job: IngestJob) -> IngestJob | None:
+        return replace(job, kept=self.kept.get((job.store_id, job.file_id), 0))
+
+    def keep(self, job: IngestJob, part: IngestedPart) -> bool:
+        key = (job.store_id, job.file_id)
         with self._lock:
             if self.finish_raises:
                 raise self.finish_raises.pop(0)
-            self.pending.pop((job.store_id, job.file_id), None)
-            self.finished.append((job.store_id, job.file_id))
+            self.kept[key] = part.chunks[-1].ordinal + 1
+            if part.is_last and not self.unwanted:
+                self.pending.pop(key, None)
+                self.finished.append(key)
         return not self.unwanted
 
     def fail(self, job: IngestJob, error: FileError) -> None:
@@ -62,13 +78,15 @@ class Ingestor:
         self.script = list(script)
         self.gate = gate
         self.calls: list[Key] = []
+        self.kept: list[int] = []
         self.running: Counter[Key] = Counter()
         self.most = 0
         self.begun = asyncio.Event()
 
-    async def ingest(self, job: IngestJob) -> IngestedFile:
+    async def ingest(self, job: IngestJob) -> AsyncGenerator[IngestedPart, None]:
         key = (job.store_id, job.file_id)
         self.calls.append(key)
+        self.kept.append(job.kept)
         self.running[key] += 1
         self.most = max(self.most, self.running.total())
         self.begun.set()
@@ -77,9 +95,10 @@ class Ingestor:
                 await self.gate.wait()
             await asyncio.sleep(0)
             answer = self.script.pop(0) if self.script else DONE
-            if isinstance(answer, Exception):
-                raise answer
-            return DONE
+            for given in answer if isinstance(answer, list) else [answer]:
+                if isinstance(given, Exception):
+                    raise given
+                yield given
         finally:
             self.running[key] -= 1
 
@@ -241,6 +260,49 @@ async def test_a_timeout_within_an_attempt_is_a_passing_fault_not_the_ceiling(ru
     assert rows.finished == [("vs_1", "file-1")]
 
 
+# --- parts ----------------------------------------------------------------------------------------------------------
+
+
+async def test_every_part_is_kept_in_order(runner):
+    rows = Rows(job())
+    jobs = runner(rows, Ingestor([part(0, 3), part(1, 3), part(2, 3)]))
+    await jobs.resume()
+    await idle(jobs)
+    assert rows.finished == [("vs_1", "file-1")]
+    assert rows.kept == {("vs_1", "file-1"): 3}
+
+
+async def test_the_next_attempt_goes_on_behind_what_is_kept(runner):
+    rows = Rows(job())
+    ingestor = Ingestor([part(0, 3), part(1, 3), ConnectionError("gone")], [part(2, 3)])
+    jobs = runner(rows, ingestor)
+    await jobs.resume()
+    await idle(jobs)
+    assert ingestor.kept == [0, 2]
+    assert rows.finished == [("vs_1", "file-1")]
+    assert rows.retried == [("file-1", 1)]
+
+
+async def test_an_ingestor_that_ends_early_is_a_fault(runner):
+    rows = Rows(job())
+    jobs = runner(rows, Ingestor([part(0, 3)], [], [part(1, 3), part(2, 3)]))
+    await jobs.resume()
+    await idle(jobs)
+    assert rows.retried == [("file-1", 1), ("file-1", 2)]
+    assert rows.finished == [("vs_1", "file-1")]
+
+
+async def test_a_file_that_is_no_longer_wanted_is_read_no_further(runner):
+    rows = Rows(job())
+    rows.unwanted = True
+    ingestor = Ingestor([part(0, 3), AssertionError("nobody wants this")])
+    jobs = runner(rows, ingestor)
+    await jobs.resume()
+    await idle(jobs)
+    assert (rows.failed, rows.retried) == ({}, [])
+    assert ingestor.running.total() == 0
+
+
 # --- waiting --------------------------------------------------------------------------------------------------------
 
 
@@ -344,9 +406,10 @@ async def test_a_file_may_be_submitted_anew_while_its_cancelled_job_is_still_end
     ending = asyncio.Event()
 
     class SlowToEnd(Ingestor):
-        async def ingest(self, job: IngestJob) -> IngestedFile:
+        async def ingest(self, job: IngestJob) -> AsyncGenerator[IngestedPart, None]:
             try:
-                return await super().ingest(job)
+                async for given in super().ingest(job):
+                    yield given
             except asyncio.CancelledError:
                 ending.set()
                 await gate.wait()
@@ -394,6 +457,52 @@ async def test_no_more_jobs_run_at_once_than_allowed(runner):
     await idle(jobs)
     assert ingestor.most == 4
     assert len(rows.finished) == 40
+
+
+def batched(batch: str, file: str) -> IngestJob:
+    return replace(job("vs_1", file), batch_id=batch)
+
+
+async def test_of_one_batch_no_more_files_run_at_once_than_allowed_and_others_do(runner):
+    gate = asyncio.Event()
+    ingestor = Ingestor(gate=gate)
+    rows = Rows()
+    jobs = runner(rows, ingestor, batches=FileBatchParams(max_concurrent_files_per_batch=2), max_in_flight=6)
+    for number in range(9):
+        jobs.submit(batched("vsfb_1", f"file-a{number}"))
+        jobs.submit(batched("vsfb_2", f"file-b{number}"))
+        jobs.submit(job("vs_1", f"file-c{number}"))
+    await until(lambda: ingestor.running.total() == 6)
+    kinds = Counter(file[5] for _, file in ingestor.calls)
+    assert kinds == {"a": 2, "b": 2, "c": 2}
+    gate.set()
+    await idle(jobs)
+    assert len(rows.finished) == 27
+
+
+async def test_so_many_files_of_a_batch_are_taken_before_it_is_the_next_ones_turn(runner):
+    ingestor = Ingestor()
+    jobs = runner(Rows(), ingestor, batches=FileBatchParams(file_batch_chunk_size=3), max_in_flight=1)
+    for number in range(7):
+        jobs.submit(batched("vsfb_1", f"file-a{number}"))
+        jobs.submit(batched("vsfb_2", f"file-b{number}"))
+    await idle(jobs)
+    assert "".join(file[5] for _, file in ingestor.calls) == "abbbaaabbbaaab"  # the first one ran at once
+
+
+async def test_a_cancelled_batch_leaves_the_others_alone(runner):
+    gate = asyncio.Event()
+    rows = Rows()
+    ingestor = Ingestor(gate=gate)
+    jobs = runner(rows, ingestor, max_in_flight=2)
+    for number in range(4):
+        jobs.submit(batched("vsfb_1", f"file-a{number}"))
+        jobs.submit(batched("vsfb_2", f"file-b{number}"))
+    await ingestor.begun.wait()
+    jobs.cancel_batch("vsfb_1")
+    gate.set()
+    await idle(jobs)
+    assert sorted(file for _, file in rows.finished) == [f"file-b{number}" for number in range(4)]
 
 
 # --- closing --------------------------------------------------------------------------------------------------------

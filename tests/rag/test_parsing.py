@@ -16,6 +16,7 @@ from rag.parsing import parse
 from rag.settings import ReaderSettings
 from rag.types import ErrorCode, Section
 from tests.collections import DATA, Sample, holds, needs_data, samples
+from tests.documents_made import SOUND
 from tests.pdfs_made import FONT, GREY, pages_pdf, shown, stream, text_pdf
 
 LIMITS = ReaderSettings()
@@ -60,10 +61,18 @@ REASONS = {
     "no text in it": "no text",
     "no text on its page": "no text layer",
     "blank page": "no text layer",
-    "image only": "OCR",
-    "no text objects": "OCR",
+    "image only": "reader.ocr",
+    "no text objects": "reader.ocr",
     "XFA": "no text layer",
     "meaningless signs": "meaningless signs",
+    "checksum": "CRC",
+    "not a complete archive": "cut off",
+    "nested too deep": "nested more than 64 levels",
+    "XML entit": "declares XML entities",
+    "unpacks to over": "more than 100 MiB",
+    "not a DOCX": "is a PDF",
+    "no word/document.xml": "does not hold the parts of a Word document",
+    "binary Word 97": "save it as .docx",
 }
 
 
@@ -116,8 +125,11 @@ def test_a_byte_order_mark_settles_the_encoding_of_any_text(mark, encoding, text
         assert "no text" in refusal(data, "any.txt").message
 
 
+KINDS = "txt md html json csv rtf pdf docx pptx xlsx epub"
+
+
 @settings(deadline=None, max_examples=200)
-@given(st.binary(max_size=400), st.sampled_from(["a.txt", "a.md", "a.html", "a.json", "a.csv"]))
+@given(st.binary(max_size=400), st.sampled_from([f"a.{kind}" for kind in KINDS.split()]))
 def test_any_bytes_are_text_or_refused(data, filename):
     text, refused = outcome(data, filename)
     assert bool(text.strip()) != bool(refused)
@@ -176,11 +188,46 @@ def test_binary_data_that_is_named_as_text_is_refused(data, kind, filename):
     assert any(word in refused.message for word in kind.split("|"))
 
 
-@pytest.mark.parametrize("filename", ["photo.png", "sheet.xlsx", "README", "archive.tar.gz", ".txt"])
+@pytest.mark.parametrize("filename", ["photo.png", "song.mp3", "README", "archive.tar.gz", ".txt"])
 def test_an_extension_that_is_not_read_is_unsupported_whatever_is_in_it(filename):
     refused = refusal(b"plain text", filename)
     assert refused.reason is ErrorCode.UNSUPPORTED_FILE
     assert "not supported" in refused.message
+
+
+@pytest.mark.parametrize(("filename", "modern"), [("a.doc", ".docx"), ("a.ppt", ".pptx"), ("a.XLS", ".xlsx")])
+def test_old_office_formats_are_refused_with_the_way_out(filename, modern):
+    refused = refusal(b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(600), filename)
+    assert refused.reason is ErrorCode.UNSUPPORTED_FILE
+    assert f"save it as {modern}" in refused.message
+
+
+OPENAI = (
+    ".c .cpp .cs .css .doc .docx .go .html .java .js .json .md .pdf .php .pptx .py .rb .sh .tex .ts .txt"  # file search
+)
+
+
+@pytest.mark.parametrize("extension", OPENAI.split())
+def test_every_format_that_openai_lists_is_known(extension):
+    sound = {".pdf": text_pdf("The tide turned."), ".json": b'"The tide turned."'}
+    sound |= {f".{name.partition('.')[2]}": make() for name, make in SOUND.items()}
+    if extension == ".doc":
+        assert "save it as .docx" in refusal(b"x", "a.doc").message
+    else:
+        assert "The tide turned." in text_of(sound.get(extension, b"The tide turned."), f"a{extension}")
+
+
+def test_rows_of_tables_in_text_are_kept_and_an_open_quote_is_no_fault():
+    for text in ('port,time\n"Skarvik, old",nine\n', "port\ttime\nSkarvik\t9\n", 'a,b\n"never closed,1\n'):
+        assert text_of(text.encode(), "a.csv") == text
+        assert text_of(text.encode(), "a.tsv") == text
+    lines = '{"a": 1}\nnot json\n{"b": 2}\n'
+    assert text_of(lines.encode(), "a.jsonl") == lines
+
+
+def test_xml_is_read_in_the_encoding_that_it_declares():
+    text = '<?xml version="1.0" encoding="windows-1251"?><p>Маяк горит</p>'
+    assert text_of(text.encode("cp1251"), "a.xml") == text
 
 
 @pytest.mark.parametrize("filename", ["A.TXT", "b.Md", "c.HTML", "d.PDF"])
@@ -270,6 +317,12 @@ def test_references_to_characters_that_are_none_do_no_harm():
     text, _ = outcome(b"<p>one &#0; two &#xD800; three &#xFFFE; four</p>", "a.html")
     assert "one" in text
     assert "four" in text
+
+
+@pytest.mark.parametrize("encoding", ["utf-7", "unicode_escape", "raw_unicode_escape", "punycode", "idna", "zlib"])
+def test_a_page_that_declares_an_odd_encoding_gives_sound_text_or_a_reason(encoding):
+    page = f'<meta charset="{encoding}"><p>one +2AA- two \\ud800 three</p>'.encode()
+    assert text_of(page, "a.html") == "one +2AA- two \\ud800 three"
 
 
 def test_a_page_is_read_in_the_encoding_that_it_declares():

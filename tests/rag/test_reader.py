@@ -16,6 +16,7 @@ import rag.reader
 from rag.errors import StoreUnavailable, UnsupportedFile
 from rag.reader import Reader
 from rag.settings import ReaderSettings
+from tests.documents_made import SOUND
 from tests.pdfs_made import (
     cut_in_half,
     form_in_itself,
@@ -240,6 +241,7 @@ async def test_a_process_that_reads_maps_no_model_cluster_or_database(reader, tm
     for name, data in {
         "a.pdf": text_pdf("The tide turned."),
         "b.html": b"<title>Lamps</title><h1>Oil</h1>They burn.",
+        **{name: make() for name, make in SOUND.items()},
         "c.txt": "Žluťoučký kůň pěl ďábelské ódy. Příliš žluťoučký kůň.".encode("cp1250") * 20,
     }.items():
         (tmp_path / name).write_bytes(data)

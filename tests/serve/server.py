@@ -19,6 +19,7 @@ from openai import OpenAI
 
 from deployments.launcher import EMBEDDED, environment, wait_until_ready
 
+ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
 
 

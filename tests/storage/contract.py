@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -9,14 +10,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rag.errors import InvalidRequest, ModelFailed, ModelMismatch, NotFound
+from rag.errors import InvalidRequest, ModelFailed, ModelMismatch, NotFound, StoreUnavailable
 from rag.filters import Comparison
 from rag.types import (
     ChunkingStrategy,
+    Embeddings,
     ErrorCode,
+    FileBatch,
     FileCounts,
     FileError,
     FileStatus,
+    IngestedPart,
     NewAttachment,
     PageRequest,
 )
@@ -36,6 +40,14 @@ from tests.storage.made import (
 )
 
 FAILURE = FileError(ErrorCode.UNSUPPORTED_FILE, "There is no text in it.")
+
+
+def part(whole: IngestedPart, first: int, last: int, plan: str = "plan") -> IngestedPart:
+    counts = whole.embeddings.token_counts[first:last]
+    sparse = whole.embeddings.sparse[first:last]
+    return IngestedPart(
+        whole.chunks[first:last], Embeddings(whole.embeddings.dense[first:last], counts, sparse), whole.total, plan
+    )
 
 
 def found(stores: LocalStores, query: Any, limit: int = 10, where: Any = None, store_id: str = STORE) -> list[str]:
@@ -62,7 +74,7 @@ class StoresContract:
         store.create_store(store_record("vs_two"))
         fill(store, "file-1", axis(0))
         store.attach(OWNER, "vs_two", NewAttachment("file-1"))
-        store.finish(job("file-1", "vs_two"), ingested(axis(0)))
+        store.keep(job("file-1", "vs_two"), ingested(axis(0)))
         assert found(store, axis(0)) == found(store, axis(0), store_id="vs_two") == ["file-1"]
         store.delete_file(OWNER, "file-1")
         for store_id in (STORE, "vs_two"):
@@ -98,7 +110,7 @@ class StoresContract:
             with pytest.raises(NotFound, match=f"No such vector store: {STORE}"):
                 call()
         assert store.get_file(OWNER, "file-1").id == "file-1"
-        assert not store.finish(job("file-1"), ingested(axis(0)))
+        assert not store.keep(job("file-1"), ingested(axis(0)))
         assert store.stats()["chunks"] == 0
 
     def test_an_unknown_file_is_a_failed_entry_of_a_new_store(self, stores: LocalStores) -> None:
@@ -164,7 +176,7 @@ class StoresContract:
         pending = store.pending_jobs()
         assert pending == [replace(job("file-1"), chunking=ChunkingStrategy(200, 50))]
         file = ingested(np.concatenate([axis(0), axis(1)]))
-        assert store.finish(pending[0], file)
+        assert store.keep(pending[0], file)
         done = store.get_attachment(OWNER, STORE, "file-1")
         assert done.status is FileStatus.COMPLETED
         assert done.usage_bytes == sum(len(chunk.text.encode()) for chunk in file.chunks)
@@ -184,28 +196,191 @@ class StoresContract:
         with ThreadPoolExecutor(8) as pool:
             results = list(pool.map(lambda _: store.attach(OWNER, STORE, NewAttachment("file-1")), range(8)))
         assert all(result == results[0] for result in results)
-        assert store.finish(job("file-1"), ingested(units(np.random.default_rng(0), 3)))
+        assert store.keep(job("file-1"), ingested(units(np.random.default_rng(0), 3)))
         assert store.get_store(OWNER, STORE).file_counts == FileCounts(completed=1)
         assert len(found(store, axis(0))) == 3
 
     def test_a_job_that_runs_twice_does_not_double_the_chunks(self, store: LocalStores) -> None:
         fill(store, "file-1", axis(0), text="old")
         assert found(store, axis(0)) == ["file-1"]
-        assert store.finish(job("file-1"), ingested(axis(0), "new"))
+        assert not store.keep(job("file-1"), ingested(axis(0), "new"))
         hits = store.search(OWNER, STORE, axis(0), model=MODEL, limit=10)
-        assert [hit.chunk.text for hit in hits] == ["new 0 é"]
+        assert [hit.chunk.text for hit in hits] == ["old 0 é"]
         assert store.stats()["chunks"] == 1
+
+    # --- parts ------------------------------------------------------------------------------------------------------
+
+    @pytest.mark.parametrize("searched", [True, False])
+    def test_a_file_is_found_when_its_last_part_is_there(self, store: LocalStores, searched: bool) -> None:
+        whole = ingested(units(np.random.default_rng(5), 7))
+        store.create_file(file_record("file-1"))
+        store.attach(OWNER, STORE, NewAttachment("file-1"))
+        for kept, piece in ((0, part(whole, 0, 3)), (3, part(whole, 3, 5)), (5, part(whole, 5, 7))):
+            begun = store.begin(job("file-1"))
+            assert (begun.kept, begun.plan) == (kept, "plan" if kept else "")
+            if searched:
+                assert found(store, axis(0)) == []
+            assert store.get_attachment(OWNER, STORE, "file-1").status is FileStatus.IN_PROGRESS
+            assert store.get_text(OWNER, STORE, "file-1").chunks == ()
+            assert store.keep(begun, piece)
+        done = store.get_attachment(OWNER, STORE, "file-1")
+        assert (done.status, done.chunk_count, done.token_count) == (FileStatus.COMPLETED, 7, 21)
+        assert done.usage_bytes == sum(len(chunk.text.encode()) for chunk in whole.chunks)
+        for chunk, vector in zip(whole.chunks, whole.embeddings.dense, strict=True):
+            assert store.search(OWNER, STORE, vector[None], model=MODEL, limit=1)[0].chunk == chunk
+        assert len(found(store, axis(0))) == 7
+        text = store.get_text(OWNER, STORE, "file-1", with_vectors=True)
+        assert text.chunks == whole.chunks
+        assert np.abs(text.vectors - whole.embeddings.dense).max() < 1e-3
+
+    def test_a_first_part_begins_anew_and_any_other_needs_what_comes_before(self, store: LocalStores) -> None:
+        whole = ingested(units(np.random.default_rng(5), 7))
+        store.create_file(file_record("file-1"))
+        store.attach(OWNER, STORE, NewAttachment("file-1"))
+        for wrong in (part(whole, 3, 5), part(whole, 3, 7)):
+            with pytest.raises(StoreUnavailable):
+                store.keep(job("file-1"), wrong)
+        assert store.keep(job("file-1"), part(whole, 0, 3))
+        for wrong in (part(whole, 2, 5), part(whole, 4, 7), part(whole, 3, 5, "other")):
+            with pytest.raises(StoreUnavailable):
+                store.keep(job("file-1"), wrong)
+        assert store.stats()["chunks"] == 3
+        assert store.keep(job("file-1"), part(whole, 0, 2, "other"))
+        assert store.stats()["chunks"] == 2
+        assert store.keep(job("file-1"), part(whole, 2, 7, "other"))
+        assert len(found(store, axis(0))) == store.stats()["chunks"] == 7
+
+    @pytest.mark.parametrize("end", ["fail", "detach", "delete_file", "delete_store", "cancel"])
+    def test_parts_of_a_file_that_is_given_up_are_removed(self, store: LocalStores, end: str) -> None:
+        store.create_file(file_record("file-1"))
+        store.create_batch(OWNER, FileBatch("vsfb_1", STORE, 1_000), [NewAttachment("file-1")])
+        assert store.keep(job("file-1"), part(ingested(units(np.random.default_rng(5), 7)), 0, 3))
+        actions: dict[str, Callable[[], object]] = {
+            "fail": lambda: store.fail(job("file-1"), FAILURE),
+            "detach": lambda: store.detach(OWNER, STORE, "file-1"),
+            "delete_file": lambda: store.delete_file(OWNER, "file-1"),
+            "delete_store": lambda: store.delete_store(OWNER, STORE),
+            "cancel": lambda: store.cancel_batch(OWNER, STORE, "vsfb_1"),
+        }
+        actions[end]()
+        assert store.stats()["chunks"] == 0
+        assert store.begin(job("file-1")) is None
+        assert not store.keep(job("file-1"), ingested(axis(0)))
+        assert store.pending_jobs() == []
+        if end != "delete_store":
+            assert store.get_store(OWNER, STORE).usage_bytes == 0
+
+    # --- batches ----------------------------------------------------------------------------------------------------
+
+    def test_a_batch_counts_its_files_and_lists_them(self, store: LocalStores) -> None:
+        for number in range(4):
+            store.create_file(file_record(f"file-{number}"))
+        store.attach(OWNER, STORE, NewAttachment("file-3"))
+        store.attach(OWNER, STORE, NewAttachment("file-0", {"state": "first"}))
+        files = [NewAttachment(f"file-{number}", {"state": "batch"}) for number in (0, 1, 2)]
+        batch = FileBatch("vsfb_1", STORE, 1_000)
+        made = store.create_batch(OWNER, batch, [*files, NewAttachment("file-none")])
+        assert made == replace(batch, file_counts=FileCounts(in_progress=3, failed=1))
+        assert made.status is FileStatus.IN_PROGRESS
+        assert store.keep(job("file-1"), ingested(axis(1)))
+        page = PageRequest(limit=10, order="asc")
+        listed = store.list_attachments(OWNER, STORE, page, batch_id="vsfb_1").items
+        assert [item.file_id for item in listed] == ["file-0", "file-1", "file-2", "file-none"]
+        assert [item.attributes.get("state") for item in listed] == ["first", "batch", "batch", None]
+        failed = store.list_attachments(OWNER, STORE, page, status=FileStatus.FAILED, batch_id="vsfb_1").items
+        assert [item.last_error.code for item in failed] == [ErrorCode.INVALID_FILE]
+        assert store.get_batch(OWNER, STORE, "vsfb_1").file_counts == FileCounts(2, 1, 1, 0)
+        assert [pending.batch_id for pending in store.pending_jobs() if pending.file_id == "file-2"] == ["vsfb_1"]
+
+    def test_a_cancelled_batch_keeps_what_is_done_and_what_it_did_not_attach(self, store: LocalStores) -> None:
+        for number in range(3):
+            store.create_file(file_record(f"file-{number}"))
+        store.attach(OWNER, STORE, NewAttachment("file-0"))
+        batch = FileBatch("vsfb_1", STORE, 1_000)
+        store.create_batch(OWNER, batch, [NewAttachment(f"file-{number}") for number in range(3)])
+        store.keep(job("file-1"), ingested(axis(1)))
+        cancelled = store.cancel_batch(OWNER, STORE, "vsfb_1")
+        assert cancelled.status is FileStatus.CANCELLED
+        assert cancelled.file_counts == FileCounts(in_progress=1, completed=1, cancelled=1)
+        assert store.cancel_batch(OWNER, STORE, "vsfb_1") == cancelled
+        assert found(store, axis(1)) == ["file-1"]
+        assert [pending.file_id for pending in store.pending_jobs()] == ["file-0"]
+        assert store.keep(job("file-0"), ingested(axis(0)))
+
+    def test_a_batch_that_has_ended_cannot_be_cancelled_any_more(self, store: LocalStores) -> None:
+        store.create_file(file_record("file-1"))
+        store.create_batch(OWNER, FileBatch("vsfb_1", STORE, 1_000), [NewAttachment("file-1")])
+        store.keep(job("file-1"), ingested(axis(1)))
+        assert store.cancel_batch(OWNER, STORE, "vsfb_1").status is FileStatus.COMPLETED
+
+    def test_a_batch_belongs_to_one_store_of_one_owner(self, store: LocalStores) -> None:
+        store.create_store(store_record("vs_two"))
+        store.create_file(file_record("file-1"))
+        store.create_batch(OWNER, FileBatch("vsfb_1", STORE, 1_000), [NewAttachment("file-1")])
+        for owner, store_id, batch_id in (
+            (OWNER, "vs_two", "vsfb_1"),
+            ("ben", STORE, "vsfb_1"),
+            (OWNER, STORE, "vsfb_2"),
+        ):
+            for call in (
+                store.get_batch,
+                store.cancel_batch,
+                lambda *where: store.list_attachments(where[0], where[1], PageRequest(), batch_id=where[2]),
+            ):
+                with pytest.raises(NotFound):
+                    call(owner, store_id, batch_id)
+
+    def test_a_batch_of_many_files_is_attached_as_one(self, store: LocalStores) -> None:
+        files = [NewAttachment(f"file-{number}", {"n": number}) for number in range(2_000)]
+        for new in files[:1_000]:
+            store.create_file(file_record(new.file_id))
+        made = store.create_batch(OWNER, FileBatch("vsfb_1", STORE, 1_000), files)
+        assert made.file_counts == FileCounts(in_progress=1_000, failed=1_000)
+        assert store.get_store(OWNER, STORE).file_counts == made.file_counts
+
+    def test_old_batches_are_forgotten_and_their_files_are_not(self, store: LocalStores, clock: Any) -> None:
+        store.create_file(file_record("file-1"))
+        store.create_file(file_record("file-2"))
+        store.create_batch(OWNER, FileBatch("vsfb_1", STORE, int(clock.now)), [NewAttachment("file-1")])
+        store.create_batch(OWNER, FileBatch("vsfb_2", STORE, int(clock.now)), [NewAttachment("file-2")])
+        store.keep(job("file-1"), ingested(axis(1)))
+        assert store.purge_batches(100) == 0
+        clock.now += 101
+        assert store.purge_batches(100) == 1  # the other one is not done
+        with pytest.raises(NotFound):
+            store.get_batch(OWNER, STORE, "vsfb_1")
+        assert store.get_batch(OWNER, STORE, "vsfb_2").status is FileStatus.IN_PROGRESS
+        assert found(store, axis(1)) == ["file-1"]
+
+    # --- uploads that expire ----------------------------------------------------------------------------------------
+
+    def test_an_upload_that_expires_leaves_its_copies_in_stores(self, store: LocalStores, clock: Any) -> None:
+        for file_id in ("file-1", "file-2", "file-3"):
+            store.create_file(replace(file_record(file_id), expires_at=int(clock.now) + 100))
+        store.create_file(file_record("file-4"))
+        store.attach(OWNER, STORE, NewAttachment("file-1"))
+        store.keep(job("file-1"), ingested(axis(0)))
+        store.attach(OWNER, STORE, NewAttachment("file-2"))
+        assert store.purge_uploads() == []
+        clock.now += 100
+        assert sorted(store.purge_uploads()) == ["file-1", "file-3"]  # the other one is being ingested
+        assert [item.id for item in store.list_files(OWNER, PageRequest(order="asc")).items] == ["file-2", "file-4"]
+        assert found(store, axis(0)) == ["file-1"]
+        assert store.get_text(OWNER, STORE, "file-1").chunks
+        assert store.unknown_files(["file-1", "file-2", "file-9"]) == ["file-1", "file-9"]
+        store.keep(job("file-2"), ingested(axis(1)))
+        assert store.purge_uploads() == ["file-2"]
 
     def test_a_job_whose_attachment_is_gone_writes_nothing(self, store: LocalStores) -> None:
         store.create_file(file_record("file-1"))
         store.attach(OWNER, STORE, NewAttachment("file-1"))
         store.detach(OWNER, STORE, "file-1")
-        assert not store.finish(job("file-1"), ingested(axis(0)))
+        assert not store.keep(job("file-1"), ingested(axis(0)))
         store.fail(job("file-1"), FAILURE)
         assert store.stats()["chunks"] == 0
         # Attached again with other sizes, the old job is still not its own.
         store.attach(OWNER, STORE, NewAttachment("file-1", chunking=ChunkingStrategy(100, 0)))
-        assert not store.finish(job("file-1"), ingested(axis(0)))
+        assert not store.keep(job("file-1"), ingested(axis(0)))
         assert store.get_attachment(OWNER, STORE, "file-1").status is FileStatus.IN_PROGRESS
 
     def test_a_failure_says_why_and_costs_nothing(self, store: LocalStores) -> None:
@@ -233,10 +408,13 @@ class StoresContract:
 
     def test_vectors_of_another_dimension_are_refused_and_nothing_is_written(self, store: LocalStores) -> None:
         fill(store, "file-1", axis(0))
+        store.create_file(file_record("file-2"))
+        store.attach(OWNER, STORE, NewAttachment("file-2"))
         with pytest.raises(ModelMismatch, match=f"{DIMENSION}.* 3"):
-            store.finish(job("file-1"), ingested(axis(0, 3)))
+            store.keep(job("file-2"), ingested(axis(0, 3)))
         with pytest.raises(ModelFailed):
-            store.finish(job("file-1"), ingested(np.full((1, DIMENSION), np.nan, np.float32)))
+            store.keep(job("file-2"), ingested(np.full((1, DIMENSION), np.nan, np.float32)))
+        assert store.stats()["chunks"] == 1
         assert found(store, axis(0)) == ["file-1"]
 
     # --- search -----------------------------------------------------------------------------------------------------
@@ -245,7 +423,7 @@ class StoresContract:
         file = ingested(units(np.random.default_rng(0), 4), "body")
         store.create_file(file_record("file-1"))
         store.attach(OWNER, STORE, NewAttachment("file-1", {"n": 1.0, "flag": False}))
-        store.finish(job("file-1"), file)
+        store.keep(job("file-1"), file)
         for expected, vector in zip(file.chunks, file.embeddings.dense, strict=True):
             hit = store.search(OWNER, STORE, vector[None], model=MODEL, limit=1)[0]
             assert hit.chunk == expected
@@ -309,7 +487,7 @@ class StoresContract:
         store.create_store(store_record("vs_two"))
         fill(store, "file-1", axis(0), {"a": 1})
         store.attach(OWNER, "vs_two", NewAttachment("file-1", {"a": 2}))
-        store.finish(job("file-1", "vs_two"), ingested(axis(0)))
+        store.keep(job("file-1", "vs_two"), ingested(axis(0)))
         assert found(store, axis(0), where=Comparison("a", "eq", 2)) == []
         assert found(store, axis(0), where=Comparison("a", "eq", 2), store_id="vs_two") == ["file-1"]
 

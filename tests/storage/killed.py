@@ -43,7 +43,7 @@ def write(stores: LocalStores, action: str, file_id: str) -> None:
     else:
         if action == "add":
             stores.attach(OWNER, STORE, NewAttachment(file_id))
-        stores.finish(job(file_id), ingested(units(np.random.default_rng(FILES.index(file_id)), 3)))
+        stores.keep(job(file_id), ingested(units(np.random.default_rng(FILES.index(file_id)), 3)))
     say("done", action, file_id)
 
 

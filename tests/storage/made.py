@@ -10,7 +10,7 @@ from rag.types import (
     Embeddings,
     FileRecord,
     Float32,
-    IngestedFile,
+    IngestedPart,
     IngestJob,
     ModelInfo,
     NewAttachment,
@@ -50,7 +50,7 @@ def axis(number: int, dimension: int = DIMENSION) -> Float32:
     return np.eye(dimension, dtype=np.float32)[number : number + 1]
 
 
-def ingested(vectors: Float32, text: str = "text") -> IngestedFile:
+def ingested(vectors: Float32, text: str = "text") -> IngestedPart:
     """One chunk per vector, with its own text."""
     count = len(vectors)
     chunks = tuple(
@@ -58,7 +58,7 @@ def ingested(vectors: Float32, text: str = "text") -> IngestedFile:
         for i in range(count)
     )
     sparse = tuple(SparseVector(np.array([1, 5], np.int32), np.array([0.5, 0.25], np.float32)) for _ in range(count))
-    return IngestedFile(chunks, Embeddings(vectors, np.full(count, 3, np.int32), sparse))
+    return IngestedPart(chunks, Embeddings(vectors, np.full(count, 3, np.int32), sparse), count)
 
 
 def fill(
@@ -73,4 +73,4 @@ def fill(
     """Upload, attach and ingest a file into a store that is there."""
     stores.create_file(file_record(file_id))
     stores.attach(OWNER, store_id, NewAttachment(file_id, attributes or {}))
-    assert stores.finish(job(file_id, store_id), ingested(vectors, text or file_id))
+    assert stores.keep(job(file_id, store_id), ingested(vectors, text or file_id))

@@ -27,7 +27,7 @@ def act(stores: LocalStores, action: tuple[str, str]) -> None:
         if name == "attach":
             stores.attach(OWNER, STORE, NewAttachment(file_id))
         elif name == "finish":
-            stores.finish(job(file_id), ingested(units(np.random.default_rng(len(file_id)), 3)))
+            stores.keep(job(file_id), ingested(units(np.random.default_rng(len(file_id)), 3)))
         elif name == "fail":
             stores.fail(job(file_id), FAILURE)
         elif name == "detach":

@@ -63,7 +63,7 @@ def check(path: Path, lines: list[list[str]], attached: set[str]) -> tuple[set[s
     assert len({hit.chunk_id for hit in hits}) == len(hits) == stores.stats()["chunks"]
     assert stores.stats()["indexed_live"] == len(hits)
     for unfinished in pending:
-        assert stores.finish(unfinished, ingested(units(np.random.default_rng(0), 3)))
+        assert stores.keep(unfinished, ingested(units(np.random.default_rng(0), 3)))
     assert len(stores.search(OWNER, STORE, axis(0), model=MODEL, limit=1000)) == 3 * (len(completed) + len(pending))
     stores.close()
     return completed, {unfinished.file_id for unfinished in pending}

@@ -88,12 +88,12 @@ def test_a_failed_write_leaves_nothing_behind_and_the_next_one_works(
         raise OSError("disk full")
 
     with monkeypatch.context() as patch:
-        patch.setattr("storage.catalog.complete_attachment", broken)
+        patch.setattr("storage.catalog.count_part", broken)
         with pytest.raises(OSError, match="disk full"):
-            store.finish(job("file-1"), ingested(axis(0)))
+            store.keep(job("file-1"), ingested(axis(0)))
     assert store.stats()["chunks"] == 0
     assert found(store, axis(0)) == []
-    assert store.finish(job("file-1"), ingested(axis(0)))
+    assert store.keep(job("file-1"), ingested(axis(0)))
     assert found(store, axis(0)) == ["file-1"]
 
 
@@ -304,9 +304,13 @@ def test_cuda_without_a_gpu_is_an_error_at_the_start(tmp_path: Path) -> None:
         LocalStores(tmp_path, StorageSettings(index=IndexSettings(device="cuda")))
 
 
-def test_a_failure_is_not_an_obstacle_to_a_later_success(store: LocalStores) -> None:
+def test_a_final_state_is_final(store: LocalStores) -> None:
     store.create_file(file_record("file-1"))
     store.attach(OWNER, STORE, NewAttachment("file-1"))
     store.fail(job("file-1"), FAILURE)
-    assert store.finish(job("file-1"), ingested(axis(0)))
+    assert not store.keep(job("file-1"), ingested(axis(0)))
+    assert store.get_attachment(OWNER, STORE, "file-1").last_error == FAILURE
+    store.detach(OWNER, STORE, "file-1")
+    store.attach(OWNER, STORE, NewAttachment("file-1"))
+    assert store.keep(job("file-1"), ingested(axis(0)))
     assert store.get_attachment(OWNER, STORE, "file-1").last_error is None

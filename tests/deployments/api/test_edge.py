@@ -67,6 +67,7 @@ async def test_what_one_owner_has_does_not_exist_for_another(make_world: MakeWor
     async with world.openai("sk-alice") as alice:
         file = await alice.files.create(file=("a.txt", b"code word quillback"), purpose="assistants")
         store = await alice.vector_stores.create(file_ids=[file.id])
+        batch = await alice.vector_stores.file_batches.create(store.id, file_ids=[file.id])
         assert len((await alice.vector_stores.search(store.id, query="quillback")).data) == 1
     base, attached = f"/v1/vector_stores/{store.id}", f"/v1/vector_stores/{store.id}/files/{file.id}"
     async with world.http("sk-bob") as http:
@@ -83,6 +84,11 @@ async def test_what_one_owner_has_does_not_exist_for_another(make_world: MakeWor
             ("GET", attached, None),
             ("POST", attached, {"attributes": {"a": 1}}),
             ("DELETE", attached, None),
+            ("GET", f"{attached}/content", None),
+            ("POST", f"{base}/file_batches", {"file_ids": [file.id]}),
+            ("GET", f"{base}/file_batches/{batch.id}", None),
+            ("GET", f"{base}/file_batches/{batch.id}/files", None),
+            ("POST", f"{base}/file_batches/{batch.id}/cancel", None),
         ):
             response = await http.request(method, path, json=body)
             assert response.status_code == 404, f"{method} {path}"

@@ -80,6 +80,10 @@ async def test_unknown_addresses_and_methods(http: httpx.AsyncClient) -> None:
     wrong = await http.put("/v1/models")
     the_error(wrong, 405)
     assert wrong.headers["allow"] == "GET"
+    for path, methods in (("", "GET, POST"), ("/vs_a", "DELETE, GET, POST"), ("/vs_a/file_batches", "POST")):
+        several = await http.request("OPTIONS", f"/v1/vector_stores{path}")
+        the_error(several, 405)
+        assert several.headers["allow"] == methods
 
 
 @pytest.mark.parametrize(

@@ -127,6 +127,13 @@ async def test_the_extended_form_of_a_name_is_understood(http: httpx.AsyncClient
         ((TEXT, PURPOSE, part("expires_after", b"[1]")), "expires_after"),
         ((TEXT, PURPOSE, part("expires_after[seconds]", b"3600")), "expires_after.anchor"),
         ((TEXT, PURPOSE, part("expires_after[anchor]", b"created_at")), "expires_after.seconds"),
+        (
+            (
+                *(TEXT, PURPOSE, part("expires_after[anchor]", b"created_at")),
+                part("expires_after[seconds]", b"9" * 5000),
+            ),
+            "expires_after.seconds",
+        ),
         ((TEXT, PURPOSE, part("expires_after", b'{"anchor":"created_at","seconds":1}')), "expires_after.seconds"),
         ((TEXT, PURPOSE, part("expires_after", b'{"anchor":"created_at","seconds":true}')), "expires_after.seconds"),
     ],

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from types import SimpleNamespace
 
 import httpx
 import openai
 import pytest
 from openai import AsyncOpenAI
 
+from deployments.api.app import create_app
+from rag import service
 from rag.service import ServiceOptions
 from tests.deployments.api.world import MakeWorld, World
 
@@ -114,6 +117,60 @@ async def test_lists_page_through_everything_once(client: AsyncOpenAI, http: htt
     assert forward == backward[::-1]
 
 
+async def test_250_stores_of_one_second_come_once_each(client: AsyncOpenAI, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "time", SimpleNamespace(time=lambda: 1_800_000_000))
+    made = [(await client.vector_stores.create(name=str(number))).id for number in range(250)]
+    for order in ("asc", "desc"):
+        listed = [store async for store in client.vector_stores.list(limit=100, order=order)]
+        assert {store.created_at for store in listed} == {1_800_000_000}
+        assert len(listed) == 250
+        assert {store.id for store in listed} == set(made)
+
+
+async def test_a_store_is_there_at_once_for_every_replica(world: World, client: AsyncOpenAI) -> None:
+    other = create_app(world.service, world.app.state.settings)
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(other), base_url="http://other") as http:
+        store = await client.vector_stores.create()
+        path = f"/v1/vector_stores/{store.id}"
+        answers = await asyncio.gather(
+            *(http.get(path) for _ in range(50)),
+            *(http.get(f"{path}/files") for _ in range(50)),
+            *(http.post(f"{path}/search", json={"query": "a"}) for _ in range(50)),
+        )
+    assert [answer.status_code for answer in answers] == [200] * 150
+
+
+@pytest.mark.parametrize(
+    ("metadata", "param", "code"),
+    [
+        ({str(i): "v" for i in range(17)}, "metadata", "object_above_max_properties"),
+        ({"k" * 65: "v"}, f"metadata.{'k' * 65}", "string_above_max_length"),
+        ({"k": "v" * 513}, "metadata.k", "string_above_max_length"),
+        ({"": "v"}, "metadata.", "string_below_min_length"),
+        ({"a.b": 5}, "metadata.a.b", "invalid_type"),
+        ({"k": None}, "metadata.k", "invalid_type"),
+        ([], "metadata", "invalid_type"),
+    ],
+)
+async def test_metadata_over_the_limits_is_named(
+    client: AsyncOpenAI, http: httpx.AsyncClient, metadata: object, param: str, code: str
+) -> None:
+    full = {"k" * 64: "v" * 512} | {str(i): "" for i in range(15)}
+    store = await client.vector_stores.create(metadata=full)
+    for path in ("/v1/vector_stores", f"/v1/vector_stores/{store.id}"):
+        error = await refused(http, path, {"metadata": metadata})
+        assert (error["param"], error["code"]) == (param, code)
+    assert (await client.vector_stores.retrieve(store.id)).metadata == full
+
+
+async def test_members_that_are_not_known_are_ignored(http: httpx.AsyncClient) -> None:
+    extra = {"embedding_model": "x", "embedding_dimension": 384, "provider_id": "y", "unheard": {"of": []}}
+    answer = await http.post("/v1/vector_stores", json={"name": "n", **extra})
+    assert answer.status_code == 200
+    assert not set(extra) & set(answer.json())
+    assert answer.json()["metadata"] == {}
+
+
 @pytest.mark.parametrize(
     ("query", "code"),
     [
@@ -121,6 +178,8 @@ async def test_lists_page_through_everything_once(client: AsyncOpenAI, http: htt
         ("limit=101", "integer_above_max_value"),
         ("limit=many", "invalid_type"),
         ("order=up", "invalid_value"),
+        ("after=vs_gone", "invalid_value"),
+        ("before=vs_gone", "invalid_value"),
     ],
 )
 async def test_a_bad_page_is_refused(http: httpx.AsyncClient, query: str, code: str) -> None:
@@ -139,6 +198,7 @@ async def test_an_attached_file_lives_from_attaching_to_detaching(client: AsyncO
     files = client.vector_stores.files
     attached = await files.create(vector_store_id=store.id, file_id=file_id, attributes={"deck": 2, "open": True})
     assert (attached.id, attached.status, attached.last_error) == (file_id, "completed", None)
+    assert (attached.filename, attached.chunk_count) == ("a.txt", 1)
     assert attached.attributes["open"] is True
     assert attached.chunking_strategy.static.max_chunk_size_tokens == 800
     assert attached.chunking_strategy.static.chunk_overlap_tokens == 400
@@ -239,6 +299,34 @@ async def test_changed_attributes_count_at_once_and_nothing_is_embedded_again(
     assert cleared.json()["attributes"] == {}
     error = await refused(http, f"/v1/vector_stores/{store.id}/files/{file_id}", {})
     assert (error["param"], error["code"]) == ("attributes", "missing_required_parameter")
+
+
+async def test_a_file_that_is_attached_eight_times_at_once_is_there_once(client: AsyncOpenAI) -> None:
+    store = await client.vector_stores.create()
+    file_id = await upload(client, "night ferry\n\nnight bunks\n\nnight lamps")
+    attach = client.vector_stores.files.create
+    attached = await asyncio.gather(*(attach(vector_store_id=store.id, file_id=file_id) for _ in range(8)))
+    assert {file.created_at for file in attached} == {attached[0].created_at}
+    assert (await client.vector_stores.files.poll(file_id, vector_store_id=store.id)).status == "completed"
+    counts = (await client.vector_stores.retrieve(store.id)).file_counts
+    assert (counts.completed, counts.total) == (1, 1)
+    page = await client.vector_stores.search(store.id, query="night")
+    assert sorted(hit.content[0].text for hit in page.data) == ["night bunks", "night ferry", "night lamps"]
+
+
+async def test_a_detached_file_is_out_of_search_and_still_uploaded(client: AsyncOpenAI) -> None:
+    quillback, other = await upload(client, "a quillback in the net"), await upload(client, "lamps")
+    store = await client.vector_stores.create(file_ids=[quillback, other])
+
+    async def found(_: int = 0) -> set[str]:
+        return {hit.file_id for hit in (await client.vector_stores.search(store.id, query="quillback")).data}
+
+    assert quillback in await found()
+    await client.vector_stores.files.delete(quillback, vector_store_id=store.id)
+    assert await asyncio.gather(*map(found, range(20))) == [{other}] * 20
+    with pytest.raises(openai.NotFoundError):
+        await client.vector_stores.files.content(quillback, vector_store_id=store.id)
+    assert (await client.files.retrieve(quillback)).id == quillback
 
 
 async def test_a_deleted_upload_is_gone_from_every_store(client: AsyncOpenAI) -> None:

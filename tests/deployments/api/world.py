@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import httpx
@@ -16,6 +16,13 @@ from tests.doubles import FolderBlobs, HashEmbedder, MemoryStores, OverlapRerank
 
 MODEL = "hash-embedder"
 RERANKER = "overlap-reranker"
+
+
+TOKENS = {15339: "hello", 1917: "world"}
+
+
+def decode(ids: Sequence[int]) -> str:
+    return " ".join(TOKENS.get(i, "unheard") for i in ids)
 
 
 class World:
@@ -32,7 +39,7 @@ class World:
             self.stores,
             self.blobs,
             options,
-            decode_tokens=lambda ids: " ".join({15339: "hello", 1917: "world"}[i] for i in ids),
+            decode_tokens=decode,
         )
         self.app = create_app(self.service, settings)
 

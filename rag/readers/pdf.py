@@ -15,7 +15,9 @@ from pypdf import PageObject, PasswordType, PdfReader
 from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject, StreamObject
 
 from rag.errors import UnsupportedFile
+from rag.readers.ocr import recognised
 from rag.settings import ReaderSettings
+from rag.types import Section
 
 logger = logging.getLogger(__name__)
 
@@ -37,8 +39,18 @@ _JAPANESE_VERTICAL = (
     *(0x2421, 0x2423, 0x2425, 0x2427, 0x2429, 0x2443, 0x2463, 0x2465, 0x2467, 0x246E),
     *(0x2521, 0x2523, 0x2525, 0x2527, 0x2529, 0x2543, 0x2563, 0x2565, 0x2567, 0x256E, 0x2575, 0x2576),
 )
+_NO_TEXT_LAYER = (
+    "The PDF has no text layer: its pages are empty, scanned or drawn. Scanned pages can be read by OCR, "
+    "which the setting `reader.ocr` switches on."
+)
+_NOTHING_RECOGNISED = "The PDF has no text layer, and OCR (the setting `reader.ocr`) found no text on its pages."
 _HYPHENATED = 0.03  # the share of lines that end in a hyphen where a text is hyphenated at all
 _EDGE_LINES = 2  # how many lines from the top and the bottom a running head may stand
+
+
+def parse_pdf(data: bytes, limits: ReaderSettings) -> list[Section]:
+    """One section for each page that has text."""
+    return [Section(text, page=number) for number, text in enumerate(pages(data, limits), start=1) if text.strip()]
 
 
 def pages(data: bytes, limits: ReaderSettings) -> list[str]:
@@ -62,7 +74,11 @@ def pages(data: bytes, limits: ReaderSettings) -> list[str]:
         size += len(raw[-1])
         if size > limits.max_characters:
             raise UnsupportedFile(f"The file holds more than {limits.max_characters} characters of text.")
-    _check_meaning(raw, failed)
+    lacking = [number for number, text in enumerate(raw) if not _UNREADABLE.sub("", text).strip()]
+    if lacking and limits.ocr:
+        for number, text in recognised(data, lacking, limits, needed=len(lacking) == len(raw)):
+            raw[number] = text
+    _check_meaning(raw, failed, limits)
     return reflow([_UNREADABLE.sub("", text) for text in raw])
 
 
@@ -102,7 +118,7 @@ def _page_text(reader: PdfReader, number: int) -> str:
     return _CONTROL.sub("", text.replace("\r\n", "\n").replace("\r", "\n").replace("\f", "\n"))
 
 
-def _check_meaning(raw: list[str], failed: int) -> None:
+def _check_meaning(raw: list[str], failed: int, limits: ReaderSettings) -> None:
     text = "".join(raw)
     readable = _UNREADABLE.sub("", text)
     if not readable.strip():
@@ -110,7 +126,7 @@ def _check_meaning(raw: list[str], failed: int) -> None:
             raise UnsupportedFile("The PDF is damaged: none of its pages can be read.")
         if text.strip():
             raise UnsupportedFile("Only meaningless signs come out of the PDF: its fonts have no Unicode map.")
-        raise UnsupportedFile("The PDF has no text layer: its pages are empty, scanned or drawn. It needs OCR first.")
+        raise UnsupportedFile(_NOTHING_RECOGNISED if limits.ocr else _NO_TEXT_LAYER)
     visible = re.sub(r"(\S)\1+", r"\1", "".join(readable.split()))  # dotted leaders count once
     letters = sum(unicodedata.category(char)[0] in "LNM" for char in visible[:100_000])
     if letters * 2 < min(len(visible), 100_000):
