@@ -1,7 +1,8 @@
-"""The command `florilegium`: serve, ingest, search, evaluate, verify, compact."""
+"""The command `florilegium`: serve, ingest, search, evaluate, and care for the data."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 from collections.abc import Callable
@@ -127,6 +128,16 @@ def verify_command(settings: Settings) -> None:
         console.print(sentence, style="red", highlight=False, soft_wrap=True)
     console.print(f"{len(found)} contradictions found in {settings.data_dir}.", highlight=False, soft_wrap=True)
     sys.exit(1 if found else 0)
+
+
+@main.command("reembed")
+@_offline
+def reembed_command(settings: Settings) -> None:
+    """Embed the chunks of stores that another model filled anew, with the configured model. May be interrupted."""
+    from deployments.reembedding import reembed
+
+    count = asyncio.run(reembed(settings, console))
+    console.print(f"{count} vector stores embedded anew with {settings.embedder.model}.", highlight=False)
 
 
 @main.command("compact")

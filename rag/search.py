@@ -12,11 +12,12 @@ from rag.errors import InvalidRequest, ModelFailed, Retryable, StoreUnavailable
 from rag.filters import Filter
 from rag.protocols import Embedder, Reranker, VectorStores
 from rag.settings import SearchSettings
-from rag.types import Float32, Hit, Kind, SearchResult
+from rag.types import Float32, Hit, Kind, ModelInfo, SearchResult
 
 MAX_QUERIES = 16
 MAX_LIMIT = 50
 DEFAULT_LIMIT = 10
+DEEPER = 4  # times, where chunks with the same text fill a page
 AUTOMATIC_RANKERS = ("auto", "default-2024-11-15")
 FUSION_RANKERS = ("rrf", "weighted", "normalized")
 
@@ -32,6 +33,7 @@ class SearchRequest:
     ranker: str | None = None
     score_threshold: float = 0.0
     rewrite_query: bool = False
+    distinct: bool = False  # of chunks with the same text only the best
 
     def __post_init__(self) -> None:
         """Raises InvalidRequest, naming the field as it is called on the wire."""
@@ -75,18 +77,13 @@ class SearchPipeline:
         reranker, by_name = await self._choose_reranker(request.ranker)
         clock = _Clock()
         notes = {"X-Rewrite-Query": "unavailable"} if request.rewrite_query else {}
-        store_ids = list(dict.fromkeys(request.store_ids))
         with clock.stage("embed"):
             served, (vectors, truncated) = await asyncio.gather(self._embedder.info(), self._embed(request))
         if truncated:
             notes["X-Query-Truncated"] = "true"
         with clock.stage("search"):
             wanted = max(request.limit, self._settings.candidates) if reranker else request.limit
-            searches = (
-                self._stores.search(owner, store_id, vectors, model=served, limit=wanted, where=request.where)
-                for store_id in store_ids
-            )
-            hits = _ranked(hit for hits in await asyncio.gather(*searches) for hit in hits)[:wanted]
+            hits = await self._find(owner, request, vectors, served, wanted)
         if reranker and hits:
             with clock.stage("rerank"):
                 hits, note = await self._rerank(reranker, request.queries, hits, by_name=by_name)
@@ -94,6 +91,25 @@ class SearchPipeline:
                 notes["X-Rerank"] = note
         kept = [hit for hit in hits if hit.score >= request.score_threshold][: request.limit]
         return SearchResult(tuple(kept), request.queries, clock.seconds, notes)
+
+    async def _find(
+        self, owner: str, request: SearchRequest, vectors: Float32, served: ModelInfo, wanted: int
+    ) -> list[Hit]:
+        """The best `wanted` over all stores; where only distinct ones count, deeper until there are as many."""
+        depth = wanted
+        while True:
+            searches = (
+                self._stores.search(owner, store_id, vectors, model=served, limit=depth, where=request.where)
+                for store_id in dict.fromkeys(request.store_ids)
+            )
+            found = await asyncio.gather(*searches)
+            hits = _ranked(hit for hits in found for hit in hits)
+            if not request.distinct:
+                return hits[:wanted]
+            hits = _distinct(hits)
+            if len(hits) >= wanted or all(len(part) < depth for part in found):
+                return hits[:wanted]
+            depth *= DEEPER
 
     async def _choose_reranker(self, ranker: str | None) -> tuple[Reranker | None, bool]:
         """The reranker to use, and whether it was asked for by its own name."""
@@ -168,6 +184,13 @@ class _Clock:
 
 def _ranked(hits: Iterable[Hit]) -> list[Hit]:
     return sorted(hits, key=lambda hit: (-hit.score, hit.chunk_id, hit.store_id))
+
+
+def _distinct(hits: Iterable[Hit]) -> list[Hit]:
+    first: dict[str, Hit] = {}
+    for hit in hits:
+        first.setdefault(hit.chunk.text, hit)
+    return list(first.values())
 
 
 def _invalid(message: str, param: str) -> InvalidRequest:

@@ -16,14 +16,18 @@ def check_searchable(record: VectorStoreRecord, served: ModelInfo, now: float) -
     if record.expires_at is not None and record.expires_at <= now:
         message = f"The vector store '{record.id}' has expired: it was not used for {record.expires_after_days} days."
         raise InvalidRequest(message, "vector_store_id", "vector_store_expired")
-    stamped = record.model
-    if (stamped.id, stamped.revision, stamped.dimension) != (served.id, served.revision, served.dimension):
+    if not is_same_model(record.model, served):
         raise ModelMismatch(
-            f"The vector store '{record.id}' was filled with {_name(stamped)}, but {_name(served)} is served. "
-            "Serve that model again, or add the files to a new store.",
+            f"The vector store '{record.id}' was filled with {_name(record.model)}, but {_name(served)} is served. "
+            "Serve that model again, or stop the service and run 'florilegium reembed'.",
             "vector_store_id",
             "model_mismatch",
         )
+
+
+def is_same_model(one: ModelInfo, other: ModelInfo) -> bool:
+    """Whether vectors of both may be compared."""
+    return (one.id, one.revision, one.dimension) == (other.id, other.revision, other.dimension)
 
 
 def _name(info: ModelInfo) -> str:

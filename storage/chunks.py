@@ -29,7 +29,7 @@ def insert(cursor: Cursor, attachment: int, part: IngestedPart, vectors: Float16
         appender.append_rows(
             (
                 *(ident, attachment, chunk.ordinal, chunk.text, chunk.token_count, chunk.start, chunk.end),
-                *(chunk.page, chunk.page_last, chunk.heading, vector.tobytes(), _to_bytes(weights)),
+                *(chunk.page, chunk.page_last, chunk.heading, vector.tobytes(), sparse_bytes(weights)),
             )
             for ident, chunk, vector, weights in zip(ids, part.chunks, vectors, sparse, strict=True)
         )
@@ -80,5 +80,6 @@ def _rows(cursor: Cursor, whose: str, value: object, dimension: int) -> Rows:
     return Rows(np.asarray(found["id"], np.int64), np.asarray(found["attachment"], np.int64), vectors)
 
 
-def _to_bytes(weights: SparseVector | None) -> bytes | None:
+def sparse_bytes(weights: SparseVector | None) -> bytes | None:
+    """Lexical weights as they are kept."""
     return None if weights is None else weights.indices.tobytes() + weights.values.tobytes()

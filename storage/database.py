@@ -80,6 +80,9 @@ create table batches(
 );
 create table batch_files(batch_id varchar not null, attachment bigint not null);
 
+-- Vectors that another model gave, until all chunks of a store have one.
+create table reembedded(chunk bigint not null, model varchar not null, vector blob not null, sparse blob);
+
 alter table attachments add column batch_id varchar; -- the batch that it was attached with
 alter table attachments add column plan varchar;     -- how the kept chunks were cut, while others are still missing
 """

@@ -25,10 +25,11 @@ import numpy as np
 from rag.errors import ModelFailed, ModelMismatch, NotFound, StoreDamaged, StoreUnavailable
 from rag.filters import Filter, matches
 from rag.settings import QuotaSettings
-from rag.stamp import check_searchable
+from rag.stamp import check_searchable, is_same_model
 from rag.types import (
     Attachment,
     Attributes,
+    Embeddings,
     FileBatch,
     FileError,
     FileRecord,
@@ -44,7 +45,7 @@ from rag.types import (
     StoredText,
     VectorStoreRecord,
 )
-from storage import batches, catalog, chunks
+from storage import batches, catalog, chunks, reembedding
 from storage.activity import Activity
 from storage.database import Cursor, Database
 from storage.dense import Float16
@@ -490,6 +491,38 @@ class LocalStores:
     def unknown_files(self, file_ids: Sequence[str]) -> list[str]:
         """Those ids that no upload has."""
         return catalog.unknown_files(self._database.cursor, file_ids)
+
+    def stale_stores(self, model: ModelInfo) -> list[VectorStoreRecord]:
+        """Those that were filled with another model, of all owners."""
+        cursor = self._database.cursor
+        records = (catalog.get_uncounted_store(cursor, *names) for names in catalog.store_ids(cursor))
+        return [record for record in records if not is_same_model(record.model, model)]
+
+    def chunks_without(self, store_id: str, model: ModelInfo, limit: int) -> list[tuple[int, str]]:
+        """Id and text of chunks of a store that have no vector of the model yet, at most `limit`."""
+        return reembedding.missing(self._database.cursor, store_id, model, limit)
+
+    def count_without(self, store_id: str, model: ModelInfo) -> int:
+        """How many those are in all."""
+        return reembedding.count_missing(self._database.cursor, store_id, model)
+
+    def keep_vectors(self, model: ModelInfo, ids: Sequence[int], embeddings: Embeddings) -> None:
+        """Vectors of another model for chunks, beside the old ones: searches do not see them yet."""
+        self._write(lambda cursor: reembedding.insert(cursor, model, ids, embeddings))
+
+    def swap_model(self, store_id: str, model: ModelInfo) -> None:
+        """Put the kept vectors of the model in the place of the old ones, when every chunk has one.
+
+        Raises:
+            StoreUnavailable: some have none yet; nothing was changed.
+        """
+
+        def swap(cursor: Cursor) -> None:
+            if reembedding.missing(cursor, store_id, model, 1):
+                raise StoreUnavailable(f"Chunks of vector store {store_id} have no vector of {model.id} yet.")
+            reembedding.swap(cursor, store_id, model)
+
+        self._write(swap, lambda _: self._indexes.pop(store_id, None))
 
     def verify(self, lying: Iterable[str]) -> list[str]:
         """A sentence for everything that exists on one side only: in rows, in the index of a store, or among the bytes

@@ -327,6 +327,7 @@ class Search(Wire):
     filters: Annotated[Filter | None, PlainValidator(_filter, json_schema_input_type=FilterShape | None)] = None
     ranking_options: RankingOptions | None = None
     rewrite_query: bool | None = None
+    distinct: bool | None = None
 
     def to_request(self, store_id: str) -> SearchRequest:
         """Defaults filled in."""
@@ -339,6 +340,7 @@ class Search(Wire):
             ranker=ranking.ranker,
             score_threshold=ranking.score_threshold or 0.0,
             rewrite_query=bool(self.rewrite_query),
+            distinct=bool(self.distinct),
         )
 
 

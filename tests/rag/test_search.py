@@ -272,3 +272,28 @@ def test_a_request_out_of_range_cannot_be_made(queries: tuple[str, ...], options
     with pytest.raises(InvalidRequest) as caught:
         SearchRequest(("vs_1",), queries, **options)
     assert caught.value.param == param
+
+
+# --- distinct -------------------------------------------------------------------------------------------------------
+
+
+async def test_the_same_text_may_be_asked_for_once_and_the_page_is_full_all_the_same(library: Library) -> None:
+    library.settings = SearchSettings(candidates=1)
+    await library.fill("vs_1", *["the night ferry"] * 9, "the night ferry leaves", *["the ferry"] * 3, "a ferry")
+    await library.fill("vs_2", "the night ferry", "no ferry today")
+    pipeline = library.pipeline(reranker=False)
+    request = ask("the night ferry", stores=("vs_1", "vs_2"), limit=4)
+    plain = [hit.chunk.text for hit in (await pipeline.search(OWNER, request)).hits]
+    assert plain == ["the night ferry"] * 4
+    found = (await pipeline.search(OWNER, replace(request, distinct=True))).hits
+    assert len({hit.chunk.text for hit in found}) == len(found) == 4
+    assert found[0].chunk.text == "the night ferry"
+    assert [hit.score for hit in found] == sorted((hit.score for hit in found), reverse=True)
+
+
+async def test_distinct_ends_where_there_is_nothing_more(library: Library) -> None:
+    await library.fill("vs_1", *["the night ferry"] * 30, "a ferry")
+    found = (await library.pipeline().search(OWNER, ask("ferry", limit=5, distinct=True))).hits
+    assert sorted(hit.chunk.text for hit in found) == ["a ferry", "the night ferry"]
+    ((_, passages),) = library.reranker.calls
+    assert len(passages) == 2
