@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import os
+import sys
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -20,7 +23,8 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 R = TypeVar("R")
 
-BULK_EVERY = 8  # one batch in so many is bulk work while interactive work waits too, so that ingestion still moves
+# Bulk work takes what interactive work leaves of the processor. Only its own threads can be told so.
+BULK_NICENESS = 19
 
 
 def plan_batches(lengths: Sequence[int], max_tokens: int) -> list[list[int]]:
@@ -79,6 +83,15 @@ class _Entry(Generic[T, R]):
     since: float
 
 
+@dataclass(slots=True, eq=False)
+class _Lane(Generic[T, R]):
+    """The queue of one priority and the threads that serve it."""
+
+    pool: ThreadPoolExecutor
+    idle: int
+    queue: deque[_Entry[T, R]] = field(default_factory=deque)
+
+
 @dataclass(slots=True)
 class _Counters:
     batches: int = 0
@@ -92,9 +105,10 @@ class _Counters:
 class Batcher(Generic[T, R]):
     """A bounded queue in front of a blocking function that works on several items at once.
 
-    Items are chosen by priority, then age; among the `max_items` oldest, those that fit the oldest one in length go
-    with it, up to `max_tokens` padded. Each of `workers` threads takes a batch whenever it is free. Callers who have
-    gone are skipped. When a batch fails its members run singly once, so that one bad item fails alone.
+    Items are chosen by age; among the `max_items` oldest, those that fit the oldest one in length go with it, up to
+    `max_tokens` padded. Each priority has `workers` threads of its own, which take a batch whenever they are free: a
+    query never waits for ingestion to end its batch, and the scheduler lets the threads of bulk work stand back.
+    Callers who have gone are skipped. When a batch fails its members run singly once, so that one bad item fails alone.
 
     To be used from one event loop.
     """
@@ -109,30 +123,31 @@ class Batcher(Generic[T, R]):
         workers: int = 1,
         name: str = "model",
     ) -> None:
-        """`run` gives one result per item, in order; it is called by at most `workers` threads at once."""
+        """`run` gives one result per item, in order; it is called by at most `workers` threads of each priority."""
         self._run = run
         self._max_tokens = max_tokens
         self._max_items = max_items
         self._max_queued = max_queued
         self._name = name
         self._workers = workers
-        self._idle = workers
-        self._pool = ThreadPoolExecutor(workers, thread_name_prefix=name)
-        self._queues: dict[Priority, deque[_Entry[T, R]]] = {priority: deque() for priority in Priority}
+        self._lanes: dict[Priority, _Lane[T, R]] = {
+            priority: _Lane(ThreadPoolExecutor(workers, f"{name}-{priority}", initializer), workers)
+            for priority, initializer in ((Priority.INTERACTIVE, None), (Priority.BULK, _stand_back))
+        }
         self._counters = _Counters()
-        self._turns = 0
         self._running: set[asyncio.Task[None]] = set()
 
     # --- callers ----------------------------------------------------------------------------------------------------
 
-    def admit(self) -> None:
+    def admit(self, priority: Priority = Priority.INTERACTIVE) -> None:
         """Refuse before any work is done.
 
         Raises:
-            Overloaded: as many items wait as may.
+            Overloaded: as many items of this priority wait as may.
         """
-        if self.queued >= self._max_queued:
-            raise Overloaded(f"The {self._name} has {self.queued} texts waiting; try again.", self._retry_after())
+        waiting = len(self._lanes[priority].queue)
+        if waiting >= self._max_queued:
+            raise Overloaded(f"The {self._name} has {waiting} texts waiting; try again.", self._retry_after())
 
     async def submit(
         self, items: Sequence[T], lengths: Sequence[int], *, priority: Priority = Priority.INTERACTIVE
@@ -143,7 +158,7 @@ class Batcher(Generic[T, R]):
             Overloaded: the queue is full.
             RagError: what `run` raised for one of the items when it ran alone; anything else becomes ModelFailed.
         """
-        self.admit()
+        self.admit(priority)
         if not items:
             return []
         future: asyncio.Future[list[R]] = asyncio.get_running_loop().create_future()
@@ -152,14 +167,15 @@ class Batcher(Generic[T, R]):
         entries = (
             _Entry(request, i, item, tokens, now) for i, (item, tokens) in enumerate(zip(items, lengths, strict=True))
         )
-        self._queues[priority].extend(entries)
-        self._dispatch()
+        lane = self._lanes[priority]
+        lane.queue.extend(entries)
+        self._dispatch(lane)
         return await future
 
     @property
     def queued(self) -> int:
         """How many items wait, those of callers who have gone included."""
-        return sum(map(len, self._queues.values()))
+        return sum(len(lane.queue) for lane in self._lanes.values())
 
     def stats(self) -> BatcherStats:
         """Totals since the start."""
@@ -170,60 +186,53 @@ class Batcher(Generic[T, R]):
 
     def close(self) -> None:
         """Fail whoever still waits, and let the threads end."""
-        for queue in self._queues.values():
-            for entry in queue:
+        for lane in self._lanes.values():
+            for entry in lane.queue:
                 _fail(entry, Overloaded(f"The {self._name} is shutting down; try again."))
-            queue.clear()
-        self._pool.shutdown(wait=False, cancel_futures=True)
+            lane.queue.clear()
+            lane.pool.shutdown(wait=False, cancel_futures=True)
 
     # --- workers ----------------------------------------------------------------------------------------------------
 
-    def _dispatch(self) -> None:
-        while self._idle and (batch := self._next_batch()):
-            self._idle -= 1
-            task = asyncio.get_running_loop().create_task(self._work(batch))
+    def _dispatch(self, lane: _Lane[T, R]) -> None:
+        while lane.idle and (batch := self._next_batch(lane)):
+            lane.idle -= 1
+            task = asyncio.get_running_loop().create_task(self._work(lane, batch))
             self._running.add(task)
             task.add_done_callback(self._running.discard)
 
-    def _next_batch(self) -> list[_Entry[T, R]]:
+    def _next_batch(self, lane: _Lane[T, R]) -> list[_Entry[T, R]]:
         """The oldest waiting item and those of the window that go well with it; the rest keeps its place."""
-        queue = self._next_queue()
+        queue = lane.queue
         window: list[_Entry[T, R]] = []
         while queue and len(window) < self._max_items:
             entry = queue.popleft()
             if not entry.request.future.done():
                 window.append(entry)
         if not window:
-            return self._next_batch() if self.queued else []
+            return []
         # Idle workers share what waits, instead of one taking all.
-        share = math.ceil(sum(entry.tokens for entry in window) / self._idle)
+        share = math.ceil(sum(entry.tokens for entry in window) / lane.idle)
         budget = min(self._max_tokens, max(share, window[0].tokens))
         chosen = next(batch for batch in plan_batches([entry.tokens for entry in window], budget) if 0 in batch)
         taken = set(chosen)
         queue.extendleft(reversed([entry for i, entry in enumerate(window) if i not in taken]))
         return [window[i] for i in chosen]
 
-    def _next_queue(self) -> deque[_Entry[T, R]]:
-        interactive, bulk = self._queues[Priority.INTERACTIVE], self._queues[Priority.BULK]
-        self._turns += 1
-        if bulk and (not interactive or self._turns % BULK_EVERY == 0):
-            return bulk
-        return interactive
-
-    async def _work(self, batch: list[_Entry[T, R]]) -> None:
+    async def _work(self, lane: _Lane[T, R], batch: list[_Entry[T, R]]) -> None:
         loop = asyncio.get_running_loop()
         started = time.perf_counter()
         try:
-            results = await loop.run_in_executor(self._pool, self._run_safely, [entry.item for entry in batch])
+            results = await loop.run_in_executor(lane.pool, self._run_safely, [entry.item for entry in batch])
         finally:
-            self._idle += 1
+            lane.idle += 1
         self._record(batch, started)
         for entry, result in zip(batch, results, strict=True):
             if isinstance(result, RagError):
                 _fail(entry, result)
             else:
                 _deliver(entry, result)
-        self._dispatch()
+        self._dispatch(lane)
 
     def _run_safely(self, items: Sequence[T]) -> list[R | RagError]:
         """In a worker thread. Errors are results here, one per item, so that each reaches its own caller."""
@@ -254,10 +263,15 @@ class Batcher(Generic[T, R]):
 
     def _retry_after(self) -> int:
         """Seconds until what waits now is done, by the pace of the last batches."""
-        tokens = sum(entry.tokens for queue in self._queues.values() for entry in queue)
+        tokens = sum(entry.tokens for lane in self._lanes.values() for entry in lane.queue)
         done = sum(count for count, _ in self._counters.outcomes)
         seconds = sum(took for _, took in self._counters.outcomes)
         return math.ceil(tokens * seconds / done / self._workers) if done else 1
+
+
+def _stand_back() -> None:
+    if sys.platform == "linux":  # where a thread has a priority of its own
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), BULK_NICENESS)
 
 
 def _deliver(entry: _Entry[T, R], result: R) -> None:

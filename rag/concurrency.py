@@ -47,7 +47,7 @@ class BatchedEmbedder:
         priority: Priority = Priority.INTERACTIVE,
         truncate: bool = False,
     ) -> Embeddings:
-        self._batcher.admit()  # before tokenizing, so that a refusal costs nothing
+        self._batcher.admit(priority)  # before tokenizing, so that a refusal costs nothing
         tokenize = self._model.tokenize
         sequences = await _in_thread_if_long(self._tokenizing, texts, lambda: tokenize(texts, kind))
         counts = np.fromiter(map(len, sequences), np.int32, len(sequences))

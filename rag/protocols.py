@@ -116,7 +116,7 @@ class Blobs(Protocol):
         ...
 
     async def ids(self, *, min_age_s: float = 0.0) -> list[str]:
-        """Whatever lies here, and has lain for so many seconds."""
+        """Of which uploads bytes lie here, and have lain for so many seconds."""
         ...
 
 

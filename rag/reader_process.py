@@ -51,6 +51,7 @@ def read_message(stream: IO[bytes]) -> object:
 
 def main() -> None:
     """Serve until the parent closes the pipe, or dies."""
+    os.nice(10)  # whoever searches meanwhile goes first
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # a library that prints must not disturb the answers
     logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # what it says of damaged files is in the answer

@@ -18,6 +18,7 @@ MAX_QUERIES = 16
 MAX_LIMIT = 50
 DEFAULT_LIMIT = 10
 DEEPER = 4  # times, where chunks with the same text fill a page
+DEEPEST = 10_000  # chunks of a store: a store full of one text must not be read whole for a search
 AUTOMATIC_RANKERS = ("auto", "default-2024-11-15")
 FUSION_RANKERS = ("rrf", "weighted", "normalized")
 
@@ -95,7 +96,8 @@ class SearchPipeline:
     async def _find(
         self, owner: str, request: SearchRequest, vectors: Float32, served: ModelInfo, wanted: int
     ) -> list[Hit]:
-        """The best `wanted` over all stores; where only distinct ones count, deeper until there are as many."""
+        """The best `wanted` over all stores; where only distinct ones count, deeper until there are as many, or none
+        among the best `DEEPEST`."""
         depth = wanted
         while True:
             searches = (
@@ -107,9 +109,9 @@ class SearchPipeline:
             if not request.distinct:
                 return hits[:wanted]
             hits = _distinct(hits)
-            if len(hits) >= wanted or all(len(part) < depth for part in found):
+            if len(hits) >= wanted or depth >= DEEPEST or all(len(part) < depth for part in found):
                 return hits[:wanted]
-            depth *= DEEPER
+            depth = min(DEEPER * depth, DEEPEST)
 
     async def _choose_reranker(self, ranker: str | None) -> tuple[Reranker | None, bool]:
         """The reranker to use, and whether it was asked for by its own name."""

@@ -55,5 +55,5 @@ def purge(cursor: Cursor, before: int) -> int:
     )
     found = [ident for (ident,) in cursor.execute(old, [before]).fetchall()]
     for table, column in (("batch_files", "batch_id"), ("batches", "id")):
-        cursor.execute(f"delete from {table} where list_contains(?::varchar[], {column})", [found])
+        cursor.execute(f"delete from {table} where {column} in (select unnest(?::varchar[]))", [found])
     return len(found)

@@ -8,10 +8,12 @@ import logging
 import os
 import time
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 from uuid import uuid4
 
+from rag import ids
 from rag.errors import NotFound, TooLarge
 
 TEMPORARY = ".part"
@@ -55,12 +57,15 @@ class DirectoryBlobs:
         return await asyncio.to_thread(self._ids, time.time() - min_age_s)
 
     def _ids(self, before: float) -> list[str]:
+        found = []
         with os.scandir(self._root) as entries:
-            return [
-                entry.name
-                for entry in entries
-                if not entry.name.endswith(TEMPORARY) and entry.stat().st_mtime <= before
-            ]
+            for entry in entries:
+                if not entry.name.startswith(ids.FILE) or entry.name.endswith(TEMPORARY):
+                    continue  # not an upload, and so not ours to judge
+                with suppress(FileNotFoundError):  # deleted just now
+                    if entry.is_file(follow_symlinks=False) and entry.stat().st_mtime <= before:
+                        found.append(entry.name)
+        return found
 
     def _publish(self, temporary: Path, file_id: str) -> None:
         temporary.replace(self._root / file_id)

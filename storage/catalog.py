@@ -270,7 +270,8 @@ def insert_attachments(
 def filenames(cursor: Cursor, owner: str, file_ids: Sequence[str]) -> dict[str, str]:
     """The names of those of the files that the owner has, by id."""
     rows = cursor.execute(
-        "select id, filename from files where owner = ? and list_contains(?::varchar[], id)", [owner, list(file_ids)]
+        "select id, filename from files where owner = ? and id in (select unnest(?::varchar[]))",
+        [owner, list(file_ids)],
     ).fetchall()
     return dict(rows)
 
@@ -278,7 +279,7 @@ def filenames(cursor: Cursor, owner: str, file_ids: Sequence[str]) -> dict[str, 
 def attachment_keys(cursor: Cursor, store_id: str, file_ids: Sequence[str]) -> dict[str, int]:
     """The keys of those of the files that are attached, by file id."""
     rows = cursor.execute(
-        "select file_id, key from attachments where store_id = ? and list_contains(?::varchar[], file_id)",
+        "select file_id, key from attachments where store_id = ? and file_id in (select unnest(?::varchar[]))",
         [store_id, list(file_ids)],
     ).fetchall()
     return dict(rows)
@@ -486,13 +487,13 @@ def fail_attachment(cursor: Cursor, job: IngestJob, error: FileError) -> None:
 
 def give_up(cursor: Cursor, keys: Sequence[int], status: FileStatus) -> None:
     """Attachments that will not be ingested keep nothing."""
-    chosen = "list_contains(?::bigint[], {})"
+    chosen = "in (select unnest(?::bigint[]))"
     cursor.execute(
         "update attachments set status = ?, chunk_count = 0, token_count = 0, usage_bytes = 0, plan = null "
-        f"where {chosen.format('key')}",
+        f"where key {chosen}",
         [status.value, list(keys)],
     )
-    cursor.execute(f"delete from chunks where {chosen.format('attachment')}", [list(keys)])
+    cursor.execute(f"delete from chunks where attachment {chosen}", [list(keys)])
 
 
 def count_attempt(cursor: Cursor, job: IngestJob) -> None:

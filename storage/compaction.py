@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import closing
 
 import duckdb
 
@@ -18,18 +19,24 @@ def compact(layout: ShardLayout, *, threads: int) -> tuple[int, int]:
 
     Raises:
         StoreLocked: the service that owns the directory is running.
-        StoreDamaged: the database cannot be opened, or a table was not copied whole.
+        StoreDamaged: the database cannot be opened, or was not copied whole, for lack of room perhaps.
     """
     lock = DirectoryLock(layout.lock, wait_s=0)
     try:
-        Database(layout, threads=threads).close()  # checked, and its log folded in
+        with closing(Database(layout, threads=threads)) as database:
+            # Closing folds the log in as well, but says nothing where it fails; and a log never fits a copy.
+            database.checkpoint()
         before = layout.database.stat().st_size
         layout.copy.unlink(missing_ok=True)
         _copy(layout)
         _flush(layout)
         layout.copy.replace(layout.database)
         return before, layout.database.stat().st_size
+    except duckdb.Error as error:
+        raise StoreDamaged(f"The database could not be copied and is left as it was. DuckDB says: {error}") from error
     finally:
+        for path in (layout.copy, layout.copy_log):  # they take room, and the disk may be full
+            path.unlink(missing_ok=True)
         lock.release()
 
 

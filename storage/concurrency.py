@@ -10,6 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import ParamSpec, TypeVar
 
+import duckdb
+
 from rag.errors import RagError
 from rag.filters import Filter
 from rag.jobs import JobRunner
@@ -84,7 +86,7 @@ class AsyncStores:
                 if time.monotonic() - batches_purged >= self._batches.cleanup_interval_seconds:
                     batches_purged = time.monotonic()
                     await self._in_thread(self._stores.purge_batches, BATCH_LIFE_S)
-            except (RagError, OSError):
+            except (RagError, OSError, duckdb.Error):  # a full disk, for one
                 log.exception("sweeping did not succeed; the next round tries again")
 
     async def sweep(self) -> None:

@@ -200,6 +200,11 @@ class Database:
         return self._connection.cursor()
 
     @property
+    def lacks_records(self) -> bool:
+        """Whether the last checkpoint was opened instead of a damaged log, now or before: the log's copy tells."""
+        return self.recovered or bool(self._layout.log_copies())
+
+    @property
     def bytes_on_disk(self) -> int:
         """The database and its log."""
         paths = (self._layout.database, self._layout.log)

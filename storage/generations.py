@@ -53,7 +53,7 @@ class Scored:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """An index and what its rows are. The rows of an attachment lie together, in `runs`."""
+    """An index and what its rows are: by chunk id, and in `runs` of one attachment, which may have several."""
 
     index: DenseIndex
     ids: Int64
@@ -138,7 +138,7 @@ class Generation:
         return np.concatenate([segment.live_rows().ids for segment in self.segments])
 
     def with_file(self, attachment: int, file: AttachedFile, rows: Rows) -> Generation:
-        """With a new attachment and its chunks, whose ids are above all others."""
+        """With a new attachment and its chunks."""
         grown = self.with_attributes(attachment, file)
         tail = _join([self.tail.live_rows(), rows])
         if len(tail) > self.max_tail:
@@ -184,11 +184,13 @@ class Generation:
 
 def _join(parts: Iterable[Rows]) -> Rows:
     rows = list(parts)
-    return Rows(
-        np.concatenate([part.ids for part in rows]),
-        np.concatenate([part.attachments for part in rows]),
-        np.concatenate([part.vectors for part in rows]),
-    )
+    ids = np.concatenate([part.ids for part in rows])
+    attachments = np.concatenate([part.attachments for part in rows])
+    vectors = np.concatenate([part.vectors for part in rows])
+    if np.all(ids[:-1] < ids[1:]):
+        return Rows(ids, attachments, vectors)
+    order = np.argsort(ids)  # of a file that was kept in parts, while others were completed
+    return Rows(ids[order], attachments[order], vectors[order])
 
 
 Change = Callable[[Generation], Generation]

@@ -42,6 +42,15 @@ class ShardLayout:
         """A database that is about to take the place of the other."""
         return self.root / "store.duckdb.compact"
 
+    @property
+    def copy_log(self) -> Path:
+        """The log of that one while it is being written."""
+        return self.root / "store.duckdb.compact.wal"
+
     def log_copy(self, when: int) -> Path:
         """Where a damaged log is kept; `when` in Unix seconds."""
         return self.root / f"store.duckdb.wal.damaged-{when}"
+
+    def log_copies(self) -> list[Path]:
+        """The damaged logs that are kept."""
+        return sorted(self.root.glob("store.duckdb.wal.damaged-*"))

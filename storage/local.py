@@ -489,7 +489,9 @@ class LocalStores:
         return self._write(lambda cursor: batches.purge(cursor, int(self._clock()) - max_age_s))
 
     def unknown_files(self, file_ids: Sequence[str]) -> list[str]:
-        """Those ids that no upload has."""
+        """Those ids that no upload has; none while a damaged log is kept, since the records may be in that."""
+        if self._database.lacks_records:
+            return []
         return catalog.unknown_files(self._database.cursor, file_ids)
 
     def stale_stores(self, model: ModelInfo) -> list[VectorStoreRecord]:

@@ -1,6 +1,7 @@
 """What a model must offer to be served: synchronous, one forward pass at a time, knowing nothing of queues.
 
-`tokenize` may be called from any thread. `encode` and `score` may be called from at most `workers` threads at once.
+All methods may be called from any thread. `workers` says how many calls of `encode` or `score` at once are worth it;
+each priority has so many threads.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -11,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag.batching import Batcher, plan_batches
+from rag.batching import BULK_NICENESS, Batcher, plan_batches
 from rag.errors import InvalidRequest, ModelFailed, Overloaded
 from rag.types import Priority
 
@@ -130,19 +132,45 @@ async def test_a_model_that_gives_too_few_results_is_a_failure_not_a_shift():
             await queue.submit(["x", "y"], [1, 1])
 
 
-async def test_interactive_work_goes_before_bulk_which_still_moves():
+async def test_a_query_does_not_wait_for_bulk_work_to_end():
     gate = Gate()
     async with batcher(gate, max_tokens=1) as queue:
-        first = submit(queue, "a")
+        bulk = submit(queue, *"BCD", priority=Priority.BULK)
         await gate.busy()
-        tasks = [submit(queue, *"BBB", priority=Priority.BULK)] + [submit(queue, letter) for letter in "abcdefghijkl"]
-        await queued(queue, 15)
+        query = submit(queue, "a")
+        async with asyncio.timeout(60):
+            while len(gate.batches) < 2:
+                await asyncio.sleep(0.001)
+        assert gate.batches == [["B"], ["a"]]  # the bulk work is still held
         gate.open()
-        await asyncio.gather(first, *tasks)
-    order = "".join(batch[0] for batch in gate.batches)
-    assert order.replace("B", "") == "aabcdefghijkl"
-    assert order[1] != "B"
-    assert "B" in order[: order.index("l")]
+        assert await query == ["A"]
+        assert await bulk == ["B", "C", "D"]
+
+
+async def test_a_queue_full_of_bulk_work_refuses_no_query():
+    gate = Gate()
+    async with batcher(gate, max_queued=2) as queue:
+        first = submit(queue, "a", priority=Priority.BULK)
+        await gate.busy()
+        waiting = submit(queue, "b", "c", priority=Priority.BULK)
+        await queued(queue, 2)
+        with pytest.raises(Overloaded):
+            await queue.submit(["d"], [1], priority=Priority.BULK)
+        query = submit(queue, "e")
+        gate.open()
+        assert await query == ["E"]
+        await asyncio.gather(first, waiting)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads have no priority of their own here")
+async def test_bulk_work_leaves_the_processor_to_queries():
+    def niceness(items: Sequence[str]) -> list[int]:
+        return [os.getpriority(os.PRIO_PROCESS, threading.get_native_id()) for _ in items]
+
+    async with batcher(niceness) as queue:
+        (query,) = await queue.submit(["a"], [1])
+        (bulk,) = await queue.submit(["b"], [1], priority=Priority.BULK)
+    assert bulk == BULK_NICENESS > query
 
 
 async def test_a_full_queue_refuses_and_says_when_to_come_back():

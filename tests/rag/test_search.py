@@ -291,6 +291,15 @@ async def test_the_same_text_may_be_asked_for_once_and_the_page_is_full_all_the_
     assert [hit.score for hit in found] == sorted((hit.score for hit in found), reverse=True)
 
 
+async def test_distinct_does_not_read_a_store_full_of_one_text(
+    library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rag.search.DEEPEST", 20)
+    await library.fill("vs_1", *["the night ferry"] * 30, "a ferry")
+    found = (await library.pipeline(reranker=False).search(OWNER, ask("the night ferry", limit=5, distinct=True))).hits
+    assert [hit.chunk.text for hit in found] == ["the night ferry"]
+
+
 async def test_distinct_ends_where_there_is_nothing_more(library: Library) -> None:
     await library.fill("vs_1", *["the night ferry"] * 30, "a ferry")
     found = (await library.pipeline().search(OWNER, ask("ferry", limit=5, distinct=True))).hits

@@ -24,6 +24,7 @@ from tests.serve.server import ROOT, free_port
 pytestmark = [pytest.mark.serve, pytest.mark.models, pytest.mark.timeout(800)]
 
 KILLS = 20
+SIZES = {"type": "static", "static": {"max_chunk_size_tokens": 100, "chunk_overlap_tokens": 20}}
 FILES = 50
 LONG = {7}  # of more chunks than are kept at once
 WORDS = (
@@ -90,8 +91,9 @@ def test_twenty_kills_lose_and_double_nothing(tmp_path: Path):
         store = client.vector_stores.create(name="killed")
         batch = client.vector_stores.file_batches.create(
             store.id,
-            file_ids=list(texts),
-            chunking_strategy={"type": "static", "static": {"max_chunk_size_tokens": 100, "chunk_overlap_tokens": 20}},
+            files=[
+                {"file_id": file_id, "attributes": {"file": file_id}, "chunking_strategy": SIZES} for file_id in texts
+            ],
         )
     done: set[str] = set()
     for _ in range(KILLS):
@@ -113,11 +115,10 @@ def test_twenty_kills_lose_and_double_nothing(tmp_path: Path):
             assert "".join("".join(part.text for part in parts).split()) == "".join(text.split())
             usage += client.vector_stores.files.retrieve(file_id, vector_store_id=store.id).usage_bytes
         assert kept.usage_bytes == usage
-        asked = random.Random(1).sample(sorted(texts), 8)
-        for file_id in asked:
-            sentence = texts[file_id].split("\n\n")[30]
-            hits = client.vector_stores.search(store.id, query=sentence, max_num_results=50).data
-            assert file_id in [hit.file_id for hit in hits]
-            seen = [(hit.file_id, hit.content[0].text) for hit in hits]
-            assert len(seen) == len(set(seen))
+        for file_id in random.Random(1).sample(sorted(texts), 12):
+            only = {"type": "eq", "key": "file", "value": file_id}
+            hits = client.vector_stores.search(store.id, query="storm", filters=only, max_num_results=50).data
+            kept = client.vector_stores.files.retrieve(file_id, vector_store_id=store.id).model_extra or {}
+            assert {hit.file_id for hit in hits} == {file_id}
+            assert len({hit.content[0].text for hit in hits}) == len(hits) == min(50, kept["chunk_count"])
     assert maintenance.verify(Settings(data_dir=tmp_path / "data")) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import os
 import time
@@ -65,6 +66,33 @@ async def test_deleting_twice_is_fine(tmp_path: Path) -> None:
     await blobs.delete("file-1")
     with pytest.raises(NotFound):
         blobs.path("file-1")
+
+
+async def test_only_uploads_are_listed(tmp_path: Path) -> None:
+    blobs = DirectoryBlobs(tmp_path)
+    await blobs.write("file-1", stream(b"x"), limit=1)
+    (tmp_path / "file-2.abc.part").write_bytes(b"half")
+    (tmp_path / "README").write_text("Backed up nightly.")
+    (tmp_path / "lost+found").mkdir()
+    (tmp_path / "file-folder").mkdir()
+    (tmp_path / "file-link").symlink_to(tmp_path / "README")
+    assert await blobs.ids() == ["file-1"]
+    assert await blobs.ids(min_age_s=60) == []
+
+
+async def test_uploads_that_go_while_they_are_listed_are_not_there(tmp_path: Path) -> None:
+    blobs = DirectoryBlobs(tmp_path)
+    for number in range(300):
+        (tmp_path / f"file-{number}").touch()
+
+    def remove() -> None:
+        for number in range(1, 300):
+            (tmp_path / f"file-{number}").unlink()
+
+    removing = asyncio.create_task(asyncio.to_thread(remove))
+    while not removing.done():
+        assert "file-0" in await blobs.ids()
+    assert await blobs.ids() == ["file-0"]
 
 
 async def test_a_path_never_leaves_the_folder(tmp_path: Path) -> None:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import resource
+import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import duckdb
 import numpy as np
 import pytest
 
-from rag.errors import StoreLocked
+from rag.errors import StoreDamaged, StoreLocked
 from rag.types import NewAttachment
 from storage import compaction
 from storage.compaction import compact
+from storage.database import Database
 from storage.layout import ShardLayout
 from storage.local import LocalStores
 from storage.settings import StorageSettings
@@ -95,6 +100,55 @@ compaction.compact(ShardLayout(Path({str(layout.root)!r})), threads=1)
     assert contents(layout) == kept
     compact(layout, threads=1)
     assert contents(layout) == kept
+
+
+@contextmanager
+def room_for(size: int) -> Iterator[None]:
+    """No file may grow beyond so many bytes, as on a full disk."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+@pytest.mark.parametrize("share", [1, 10, 30, 60])
+def test_without_room_for_the_copy_everything_stays_as_it_was(layout: ShardLayout, share: int) -> None:
+    kept = contents(layout)
+    done = layout.root / "done"
+    shutil.copyfile(layout.database, done)
+    compact(ShardLayout(layout.root), threads=1)
+    smallest = layout.database.stat().st_size
+    done.replace(layout.database)
+    with room_for(smallest * share // 100), pytest.raises(StoreDamaged, match="left as it was"):
+        compact(layout, threads=1)
+    assert contents(layout) == kept
+    assert not layout.copy.exists()
+    assert not layout.copy_log.exists()
+
+
+def test_a_log_that_closing_does_not_fold_in_is_not_left_beside_the_copy(
+    layout: ShardLayout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    close = Database.close
+
+    def without_checkpoint(database: Database) -> None:  # what a failing one comes to
+        database.cursor.execute("pragma disable_checkpoint_on_shutdown")
+        close(database)
+
+    monkeypatch.setattr(Database, "close", without_checkpoint)
+    stores = LocalStores(layout.root, StorageSettings(lock_wait_s=0), threads=1)
+    stores.create_file(file_record("file-new"))
+    stores.close()
+    assert layout.log.stat().st_size
+    kept = contents(layout)
+    compact(layout, threads=1)
+    monkeypatch.undo()
+    assert contents(layout) == kept
+    stores = LocalStores(layout.root, StorageSettings(lock_wait_s=0), threads=1)
+    assert stores.verify(["file-11", "file-new"]) == []
+    stores.close()
 
 
 def test_a_copy_that_is_not_whole_is_not_taken(layout: ShardLayout, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,19 +5,21 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import duckdb
+import numpy as np
 import pytest
 
 from rag.errors import StoreDamaged
-from rag.types import FileCounts, FileStatus
-from storage.database import Database
+from rag.types import FileBatch, FileCounts, FileStatus, NewAttachment
+from storage.database import M001, Database
 from storage.layout import ShardLayout
 from storage.local import LocalStores
 from storage.settings import StorageSettings
-from tests.storage.contract import found
-from tests.storage.made import OWNER, STORE, axis, job
+from tests.storage.contract import found, part
+from tests.storage.made import OWNER, STORE, axis, ingested, job, units
 
 ROOT = Path(__file__).parents[2]
 
@@ -172,6 +174,51 @@ def test_a_database_of_a_newer_version_is_refused(tmp_path: Path) -> None:
         connection.execute("insert into migrations values (2)")
     with pytest.raises(StoreDamaged, match="newer version"):
         Database(layout, threads=1)
+
+
+# What the first version of the schema held: a file that is ingested, and one that is being so.
+FIRST_VERSION = """
+insert into files select 'file-' || i, 'anna', 'a.txt', 10, 'assistants', 1000, '0', null from range(2) t(i);
+insert into vector_stores values ('vs_sea', 'anna', 'sea', null, null, 1000, 1000, null,
+    'hash', 'r1', 16, 128, false, 'cpu', 'float32', 'torch');
+insert into attachments values
+    (nextval('attachment_keys'), 'vs_sea', 'file-0', 'a.txt', 'completed', 1000, 800, 400, '{"n": 1}', 1, 3, 4, null,
+        null, 0),
+    (nextval('attachment_keys'), 'vs_sea', 'file-1', 'a.txt', 'in_progress', 1000, 800, 400, '{}', 0, 0, 0, null,
+        null, 1);
+insert into attributes values (1, 'n', null, 1.0, null);
+insert into chunks values (nextval('chunk_ids'), 1, 0, 'text', 3, 0, 4, null, null, null, ?, null);
+"""
+
+
+@pytest.mark.parametrize("folded", [True, False])
+def test_a_database_of_the_first_version_is_taken_on_with_all_that_it_holds(tmp_path: Path, folded: bool) -> None:
+    layout = ShardLayout(tmp_path)
+    with duckdb.connect(str(layout.database)) as connection:
+        if not folded:
+            connection.execute("pragma disable_checkpoint_on_shutdown")
+        connection.execute(f"create table migrations(version integer); insert into migrations values (1); {M001}")
+        *rows, chunk = FIRST_VERSION.split(";")[:-1]
+        for statement in rows:
+            connection.execute(statement)
+        connection.execute(chunk, [axis(0).astype(np.float16).tobytes()])
+    assert layout.log.exists() is not folded
+
+    stores = LocalStores(tmp_path, threads=1)
+    assert found(stores, axis(0)) == ["file-0"]
+    assert stores.pending_jobs() == [replace(job("file-1", attempt=2), filename="a.txt")]
+    assert stores.verify(["file-0", "file-1"]) == []
+    stores.create_batch(OWNER, FileBatch("vsfb_1", STORE, 1000), [NewAttachment("file-0"), NewAttachment("file-1")])
+    whole = ingested(units(np.random.default_rng(0), 4))
+    assert stores.keep(job("file-1"), part(whole, 0, 2))
+    stores.close()
+
+    stores = LocalStores(tmp_path, threads=1)
+    assert stores.keep(job("file-1"), part(whole, 2, 4))
+    assert sorted(found(stores, axis(0))) == ["file-0", *["file-1"] * 4]
+    assert stores.get_batch(OWNER, STORE, "vsfb_1").file_counts == FileCounts(completed=2)
+    assert stores.verify(["file-0", "file-1"]) == []
+    stores.close()
 
 
 def test_a_ledger_that_cannot_be_read_compares_nothing(layout: ShardLayout) -> None:

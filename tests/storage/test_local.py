@@ -19,7 +19,7 @@ from rag.types import FileCounts, NewAttachment, PageRequest
 from storage import catalog
 from storage.local import LocalStores
 from storage.settings import IndexSettings, StorageSettings
-from tests.storage.contract import FAILURE, StoresContract, found
+from tests.storage.contract import FAILURE, StoresContract, found, part
 from tests.storage.made import MODEL, OWNER, STORE, axis, file_record, fill, ingested, job, store_record, units
 
 
@@ -51,6 +51,26 @@ def test_everything_is_there_after_a_restart(tmp_path: Path, clock: Any) -> None
     assert [replace(hit, score=0) for hit in again] == [replace(hit, score=0) for hit in hits]
     np.testing.assert_allclose([hit.score for hit in again], [hit.score for hit in hits], atol=1e-6)
     second.close()
+
+
+@pytest.mark.parametrize("tail", [1, 100])
+def test_of_equal_chunks_the_first_are_found_whichever_file_was_completed_first(tmp_path: Path, tail: int) -> None:
+    stores = LocalStores(tmp_path, StorageSettings(index=IndexSettings(tail=tail)), threads=1)
+    stores.create_store(store_record())
+    slow = ingested(np.repeat(axis(0), 5, axis=0))
+    assert found(stores, axis(0)) == []  # from now on the index grows with each file
+    stores.create_file(file_record("file-slow"))
+    stores.attach(OWNER, STORE, NewAttachment("file-slow"))
+    assert stores.keep(job("file-slow"), part(slow, 0, 2))
+    fill(stores, "file-fast", np.repeat(axis(0), 3, axis=0))
+    assert stores.keep(job("file-slow"), part(slow, 2, 5))
+    whole = [hit.chunk_id for hit in stores.search(OWNER, STORE, axis(0), model=MODEL, limit=8)]
+    for limit in range(1, 8):
+        hits = stores.search(OWNER, STORE, axis(0), model=MODEL, limit=limit)
+        assert [hit.chunk_id for hit in hits] == whole[:limit]
+    stores.detach(OWNER, STORE, "file-slow")
+    assert found(stores, axis(0)) == ["file-fast"] * 3
+    stores.close()
 
 
 def test_a_second_owner_in_the_same_process_is_refused(store: LocalStores, tmp_path: Path) -> None:
