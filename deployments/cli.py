@@ -122,7 +122,7 @@ def evaluate_command(dataset: Path, model: str | None, reranker: str | None, lim
 @main.command("verify")
 @_offline
 def verify_command(settings: Settings) -> None:
-    """Look for anything that exists on one side only: rows, chunks, the index, uploaded bytes. Changes nothing."""
+    """Look for anything that exists on one side only: rows, chunks, the index, uploaded bytes. Mends nothing."""
     found = maintenance.verify(settings)
     for sentence in found:
         console.print(sentence, style="red", highlight=False, soft_wrap=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress
 
+from deployments.maintenance import opened
 from deployments.settings import Settings
 from rag.concurrency import BatchedEmbedder
 from rag.models.registry import load_embedder
-from storage.local import LocalStores
 
 AT_ONCE = 256  # chunks that are kept in one transaction
 
@@ -19,10 +19,11 @@ async def reembed(settings: Settings, console: Console) -> int:
     A chunk that is longer than the model's window is embedded cut.
 
     Raises:
+        RagError: there is no database.
         StoreLocked: the service is running.
         StoreDamaged: the database cannot be opened.
     """
-    stores = LocalStores(settings.data_dir, settings.storage.model_copy(update={"lock_wait_s": 0.0}))
+    stores = opened(settings)
     embedder = BatchedEmbedder(load_embedder(settings.embedder), settings.embedder)
     try:
         model = await embedder.info()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -78,7 +79,7 @@ class AsyncStores:
         self._housekeeping = asyncio.get_running_loop().create_task(self._keep_house())
 
     async def _keep_house(self) -> None:
-        batches_purged = time.monotonic()
+        batches_purged = -math.inf
         while True:
             await asyncio.sleep(HOUSEKEEPING_S)
             try:
@@ -91,13 +92,13 @@ class AsyncStores:
 
     async def sweep(self) -> None:
         """Remove what has expired and bytes that belong to no upload, and take up jobs that nobody works on."""
+        await self._jobs.resume()
         await self._in_thread(self._stores.purge_expired)
         for file_id in await self._in_thread(self._stores.purge_uploads):
             await self._blobs.delete(file_id)
         lying = await self._blobs.ids(min_age_s=ORPHAN_AGE_S)
         for file_id in await self._in_thread(self._stores.unknown_files, lying):
             await self._blobs.delete(file_id)
-        await self._jobs.resume()
 
     async def close(self) -> None:
         """Stop the jobs, which stay pending, and give the data back."""

@@ -53,6 +53,14 @@ async def fill(service: RagService) -> str:
     return store.id
 
 
+@pytest.mark.parametrize("command", ["verify", "compact"])
+def test_a_folder_without_data_is_refused_and_left_as_it_was(tmp_path: Path, command: str) -> None:
+    refused = florilegium(command, "--data-dir", str(tmp_path))
+    assert refused.returncode == 1
+    assert "--data-dir" in refused.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
 async def test_verify_reembed_and_compact(tmp_path: Path) -> None:
     where = ("--data-dir", str(tmp_path))
     async with local_service(Settings(data_dir=tmp_path, reranker=None)) as service:
