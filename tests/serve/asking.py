@@ -7,7 +7,7 @@ import httpx
 from tests.collections import Question, Sample, holds
 from tests.serve.server import Server
 
-LONGEST = "office/handbook-chapter-13-trustees.docx"  # no question is about it; its overlaps would take a minute
+LONGEST = "office/handbook-chapter-13-trustees.docx"  # its overlaps would take another minute
 WITHOUT_OVERLAP = {"type": "static", "static": {"max_chunk_size_tokens": 800, "chunk_overlap_tokens": 0}}
 
 
