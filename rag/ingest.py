@@ -17,7 +17,7 @@ from rag.chunking import split
 from rag.errors import Retryable, UnsupportedFile
 from rag.models.base import TextTokenizer
 from rag.protocols import Blobs, Embedder
-from rag.types import Chunk, Embeddings, IngestedPart, IngestJob, Kind, Priority, Section
+from rag.types import Chunk, Embeddings, IngestedPart, IngestJob, Kind, Priority, Section, text_bytes
 
 GROUP_CHUNKS = 64  # embedded in one call
 PART_GROUPS = 8  # given on together: what a fault costs at most
@@ -117,8 +117,10 @@ def _plan(chunks: Sequence[Chunk]) -> str:
 
 
 def _check_room(chunks: Sequence[Chunk], job: IngestJob) -> None:
-    size = sum(len(chunk.text.encode()) for chunk in chunks)
-    if job.room is not None and size > job.room:
+    if job.room is None:
+        return
+    size = text_bytes(chunks)
+    if size > job.room:
         raise UnsupportedFile(
             f"The file would take {size} bytes of text, and the quota has {max(0, job.room)} left. Delete files from "
             "vector stores, or raise quotas.max_store_bytes."

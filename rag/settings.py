@@ -34,6 +34,13 @@ class ModelSettings(Branch):
     cache_dir: Path | None = Field(None, description="Where packaged models are unpacked and hub models are kept.")
 
 
+def _check_overlap(**named: int) -> None:
+    """Raises ValueError where the first setting is more than half of the second."""
+    (overlap_name, overlap), (size_name, size) = named.items()
+    if 2 * overlap > size:
+        raise ValueError(f"{overlap_name} ({overlap}) may be at most half of {size_name} ({size})")
+
+
 class ChunkSettings(Branch):
     """How files are cut where the caller does not say. Defaults are OpenAI's."""
 
@@ -42,11 +49,7 @@ class ChunkSettings(Branch):
 
     @model_validator(mode="after")
     def _overlap_at_most_half(self) -> ChunkSettings:
-        if self.chunk_overlap_tokens * 2 > self.max_chunk_size_tokens:
-            raise ValueError(
-                f"chunk_overlap_tokens ({self.chunk_overlap_tokens}) may be at most half of "
-                f"max_chunk_size_tokens ({self.max_chunk_size_tokens})"
-            )
+        _check_overlap(chunk_overlap_tokens=self.chunk_overlap_tokens, max_chunk_size_tokens=self.max_chunk_size_tokens)
         return self
 
 
@@ -58,11 +61,10 @@ class FileIngestionParams(Branch):
 
     @model_validator(mode="after")
     def _overlap_at_most_half(self) -> FileIngestionParams:
-        if self.default_chunk_overlap_tokens * 2 > self.default_chunk_size_tokens:
-            raise ValueError(
-                f"default_chunk_overlap_tokens ({self.default_chunk_overlap_tokens}) may be at most half of "
-                f"default_chunk_size_tokens ({self.default_chunk_size_tokens})"
-            )
+        _check_overlap(
+            default_chunk_overlap_tokens=self.default_chunk_overlap_tokens,
+            default_chunk_size_tokens=self.default_chunk_size_tokens,
+        )
         return self
 
 

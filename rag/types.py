@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Generic, TypeVar
@@ -126,6 +126,11 @@ class Chunk:
     heading: str | None = None
 
 
+def text_bytes(chunks: Iterable[Chunk]) -> int:
+    """What the chunks count for in `usage_bytes` and quotas: UTF-8 bytes of their texts."""
+    return sum(len(chunk.text.encode()) for chunk in chunks)
+
+
 @dataclass(frozen=True, slots=True)
 class ChunkingStrategy:
     """Sizes in tokens of the embedding model's tokenizer."""
@@ -143,6 +148,11 @@ class IngestedPart:
     total: int  # chunks of the whole file
     plan: str = ""  # how the file was cut: parts of different plans do not belong together
     timings: Mapping[str, float] = field(default_factory=dict)  # seconds by stage
+
+    @property
+    def usage_bytes(self) -> int:
+        """UTF-8 bytes of the chunk texts."""
+        return text_bytes(self.chunks)
 
     @property
     def is_first(self) -> bool:

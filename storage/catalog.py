@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -25,8 +25,6 @@ from rag.types import (
     FileError,
     FileRecord,
     FileStatus,
-    IngestedPart,
-    IngestJob,
     Int64,
     ModelInfo,
     NewAttachment,
@@ -37,10 +35,10 @@ from rag.types import (
 from storage import batches
 from storage.database import Cursor, first
 from storage.generations import AttachedFile
+from storage.listing import Listing, Row
 from storage.sql import compile_filter
 
 T = TypeVar("T")
-Row = tuple[Any, ...]
 
 FILE_COLUMNS = ", ".join(column.name for column in dataclasses.fields(FileRecord))
 STORE_COLUMNS = (
@@ -356,7 +354,7 @@ def ingested_files(cursor: Cursor, store_id: str) -> dict[int, AttachedFile]:
         "where store_id = ? and status = 'completed'",
         [store_id],
     ).fetchall()
-    return {key: _attached_file(rest) for key, *rest in rows}
+    return {key: to_attached_file(rest) for key, *rest in rows}
 
 
 def attached_file(cursor: Cursor, key: int) -> AttachedFile:
@@ -364,10 +362,11 @@ def attached_file(cursor: Cursor, key: int) -> AttachedFile:
     rows = cursor.execute(
         "select store_id, file_id, filename, attributes from attachments where key = ?", [key]
     ).fetchall()
-    return _attached_file(rows[0])
+    return to_attached_file(rows[0])
 
 
-def _attached_file(row: Sequence[Any]) -> AttachedFile:
+def to_attached_file(row: Sequence[Any]) -> AttachedFile:
+    """From store, file, filename and attributes."""
     store_id, file_id, filename, attributes = row
     return AttachedFile(store_id, file_id, filename, json.loads(attributes))
 
@@ -396,125 +395,7 @@ def _columns(value: AttributeValue) -> tuple[str | None, float | None, bool | No
     return (value, None, None) if isinstance(value, str) else (None, float(value), None)
 
 
-# --- ingestion ------------------------------------------------------------------------------------------------------
-
-
-def pending_jobs(cursor: Cursor) -> list[IngestJob]:
-    """Whatever still has to be ingested, oldest first."""
-    rows = cursor.execute(
-        "select store_id, file_id, filename, max_chunk_size_tokens, chunk_overlap_tokens, attempts + 1, batch_id "
-        "from attachments where status = 'in_progress' order by created_at, key"
-    ).fetchall()
-    return [
-        IngestJob(store_id, file_id, filename, ChunkingStrategy(size, overlap), attempt, batch_id)
-        for store_id, file_id, filename, size, overlap, attempt, batch_id in rows
-    ]
-
-
-@dataclass(frozen=True, slots=True)
-class OpenAttachment:
-    """An attachment that is being filled, and what of it is kept already."""
-
-    key: int
-    owner: str
-    dimension: int
-    plan: str | None
-    chunk_count: int
-    file: AttachedFile
-
-    def continues_with(self, part: IngestedPart) -> bool:
-        """Whether the part begins where the kept chunks end."""
-        return part.is_first or (self.plan == part.plan and self.chunk_count == part.chunks[0].ordinal)
-
-
-def open_attachment(cursor: Cursor, job: IngestJob) -> OpenAttachment | None:
-    """The attachment that a job is to fill; None where there is none any more."""
-    row = first(
-        cursor,
-        "select a.key, s.owner, s.dimension, a.plan, a.chunk_count, a.store_id, a.file_id, a.filename, a.attributes "
-        "from attachments a join vector_stores s on s.id = a.store_id "
-        "where a.store_id = ? and a.file_id = ? and a.max_chunk_size_tokens = ? and a.chunk_overlap_tokens = ? "
-        "and a.status = 'in_progress'",
-        [job.store_id, job.file_id, job.chunking.max_chunk_size_tokens, job.chunking.chunk_overlap_tokens],
-    )
-    if row is None:
-        return None
-    key, owner, dimension, plan, chunk_count, *file = row
-    return OpenAttachment(key, owner, dimension, plan, chunk_count, _attached_file(file))
-
-
-def count_part(cursor: Cursor, key: int, part: IngestedPart) -> None:
-    """More chunks of it are kept; with the last it is ingested."""
-    kept = 0 if part.is_first else 1
-    usage_bytes = sum(len(chunk.text.encode()) for chunk in part.chunks)
-    cursor.execute(
-        "update attachments set chunk_count = chunk_count * $kept + $chunks, "
-        "token_count = token_count * $kept + $tokens, usage_bytes = usage_bytes * $kept + $bytes, "
-        "status = $status, plan = $plan where key = $key",
-        {
-            "kept": kept,
-            "chunks": len(part.chunks),
-            "tokens": int(part.embeddings.token_counts.sum()),
-            "bytes": usage_bytes,
-            "status": (FileStatus.COMPLETED if part.is_last else FileStatus.IN_PROGRESS).value,
-            "plan": None if part.is_last else part.plan,
-            "key": key,
-        },
-    )
-
-
-def room(cursor: Cursor, owner: str, limit: int, *, beside: int) -> int:
-    """How many of `limit` bytes of text the owner's vector stores leave, one attachment not counted."""
-    row = first(
-        cursor,
-        "select coalesce(sum(a.usage_bytes), 0)::bigint from attachments a join vector_stores s on s.id = a.store_id "
-        "where s.owner = ? and a.key <> ?",
-        [owner, beside],
-    )
-    return limit - (row[0] if row else 0)
-
-
-def fail_attachment(cursor: Cursor, job: IngestJob, error: FileError) -> None:
-    """Not ingested, for good; one that is in a final state already stays as it is."""
-    found = open_attachment(cursor, job)
-    if found is not None:
-        give_up(cursor, [found.key], FileStatus.FAILED)
-        cursor.execute(
-            "update attachments set error_code = ?, error_message = ? where key = ?",
-            [error.code.value, error.message, found.key],
-        )
-
-
-def give_up(cursor: Cursor, keys: Sequence[int], status: FileStatus) -> None:
-    """Attachments that will not be ingested keep nothing."""
-    chosen = "in (select unnest(?::bigint[]))"
-    cursor.execute(
-        "update attachments set status = ?, chunk_count = 0, token_count = 0, usage_bytes = 0, plan = null "
-        f"where key {chosen}",
-        [status.value, list(keys)],
-    )
-    cursor.execute(f"delete from chunks where attachment {chosen}", [list(keys)])
-
-
-def count_attempt(cursor: Cursor, job: IngestJob) -> None:
-    """One more attempt was made."""
-    cursor.execute(
-        "update attachments set attempts = greatest(attempts, ?) where store_id = ? and file_id = ?",
-        [job.attempt, job.store_id, job.file_id],
-    )
-
-
-def reopen_incomplete(cursor: Cursor) -> int:
-    """Ingest again whatever is called complete but has lost chunks; gives how many attachments that are."""
-    rows = cursor.execute(
-        "update attachments set status = 'in_progress', attempts = 0, chunk_count = 0, token_count = 0, "
-        "usage_bytes = 0 "
-        "where status = 'completed' and chunk_count <> "
-        "(select count(*) from chunks where chunks.attachment = attachments.key) returning key"
-    ).fetchall()
-    for (key,) in rows:
-        cursor.execute("delete from chunks where attachment = ?", [key])
-    return len(rows)
+# --- numbers ----------------------------------------------------------------------------------------------------------
 
 
 def counts(cursor: Cursor) -> dict[str, float]:
@@ -524,58 +405,6 @@ def counts(cursor: Cursor) -> dict[str, float]:
         "(select count(*) from attachments), (select count(*) from attachments where status = 'in_progress')"
     ).fetchall()[0]
     return dict(zip(("files", "vector_stores", "chunks", "attachments", "pending"), map(float, row), strict=True))
-
-
-# --- lists ----------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Listing:
-    """A table as a list sorted by creation time, then id: `scope` says which rows belong to it."""
-
-    table: str
-    columns: str
-    id_column: str
-    scope: str
-    scope_values: tuple[str, ...]
-    read: Callable[[Row], Any]
-
-    def page(self, cursor: Cursor, request: PageRequest, column: str = "", value: str | None = None) -> Page[Any]:
-        """The page, of rows where `column` has `value` unless that is None.
-
-        Raises:
-            InvalidRequest: an unknown cursor.
-        """
-        descending = request.order == "desc"
-        backward = request.before is not None and request.after is None
-        conditions, values = [self.scope], list[object](self.scope_values)
-        if value is not None:
-            conditions.append(f"{column} = ?")
-            values.append(value)
-        for name, item, later in (("after", request.after, not descending), ("before", request.before, descending)):
-            if item is not None:
-                conditions.append(f"(created_at, {self.id_column}) {'>' if later else '<'} (?, ?)")
-                values += [self._created_at(cursor, item, name), item]
-        direction = "desc" if descending != backward else "asc"
-        rows = cursor.execute(
-            f"select {self.columns} from {self.table} where {' and '.join(conditions)} "
-            f"order by created_at {direction}, {self.id_column} {direction} limit ?",
-            [*values, request.limit + 1],
-        ).fetchall()
-        items = [self.read(row) for row in rows[: request.limit]]
-        return Page(tuple(reversed(items) if backward else items), len(rows) > request.limit)
-
-    def _created_at(self, cursor: Cursor, item: str, param: str) -> int:
-        row = first(
-            cursor,
-            f"select created_at from {self.table} where {self.scope} and {self.id_column} = ?",
-            [*self.scope_values, item],
-        )
-        if row is None:
-            raise InvalidRequest(
-                f"Unknown cursor '{item}': there is no such item in this list.", param, "invalid_value"
-            )
-        return int(row[0])
 
 
 def _to_json(value: object) -> str | None:

@@ -45,7 +45,7 @@ from rag.types import (
     StoredText,
     VectorStoreRecord,
 )
-from storage import batches, catalog, chunks, reembedding
+from storage import batches, catalog, chunks, ingestion, reembedding
 from storage.activity import Activity
 from storage.database import Cursor, Database
 from storage.dense import Float16
@@ -105,7 +105,7 @@ class LocalStores:
         self._indexes: dict[str, StoreIndex] = {}
         self._closed = False
         if self._database.recovered:
-            reopened = self._write(catalog.reopen_incomplete)
+            reopened = self._write(ingestion.reopen_incomplete)
             logger.warning("%d files whose chunks were lost are ingested again.", reopened)
 
     def close(self) -> None:
@@ -286,7 +286,7 @@ class LocalStores:
         def cancel(cursor: Cursor) -> None:
             catalog.check_store(cursor, owner, store_id)
             batches.get(cursor, store_id, batch_id)
-            catalog.give_up(cursor, batches.cancel(cursor, batch_id), FileStatus.CANCELLED)
+            ingestion.give_up(cursor, batches.cancel(cursor, batch_id), FileStatus.CANCELLED)
 
         self._write(cancel)
         return self.get_batch(owner, store_id, batch_id)
@@ -393,13 +393,13 @@ class LocalStores:
 
     def pending_jobs(self) -> list[IngestJob]:
         """Whatever still has to be ingested, oldest first."""
-        return catalog.pending_jobs(self._database.cursor)
+        return ingestion.pending_jobs(self._database.cursor)
 
     def begin(self, job: IngestJob) -> IngestJob | None:
         """The job with what an earlier attempt has left and what its owner has room for; None where it is not wanted
         any more."""
         cursor = self._database.cursor
-        found = catalog.open_attachment(cursor, job)
+        found = ingestion.open_attachment(cursor, job)
         if found is None:
             return None
         return replace(job, kept=found.chunk_count, plan=found.plan or "", room=self._quotas.room(cursor, found))
@@ -419,7 +419,7 @@ class LocalStores:
         vectors = part.embeddings.dense.astype(np.float16)
 
         def write(cursor: Cursor) -> tuple[AttachedFile, Rows] | bool:
-            found = catalog.open_attachment(cursor, job)
+            found = ingestion.open_attachment(cursor, job)
             if found is None:
                 return False
             _check_vectors(vectors, found.dimension, job)
@@ -429,7 +429,7 @@ class LocalStores:
             if found.chunk_count and part.is_first:
                 chunks.delete(cursor, found.key)
             rows = chunks.insert(cursor, found.key, part, vectors)
-            catalog.count_part(cursor, found.key, part)
+            ingestion.count_part(cursor, found.key, part)
             if not part.is_last:
                 return True
             if not part.is_first:
@@ -446,11 +446,11 @@ class LocalStores:
 
     def fail(self, job: IngestJob, error: FileError) -> None:
         """The file cannot be ingested; nothing happens where the attachment is gone or in a final state."""
-        self._write(lambda cursor: catalog.fail_attachment(cursor, job, error))
+        self._write(lambda cursor: ingestion.fail_attachment(cursor, job, error))
 
     def retry(self, job: IngestJob) -> None:
         """Put on record that this attempt failed in passing; `pending_jobs` then gives the job with the next one."""
-        self._write(lambda cursor: catalog.count_attempt(cursor, job))
+        self._write(lambda cursor: ingestion.count_attempt(cursor, job))
 
     # --- care -------------------------------------------------------------------------------------------------------
 

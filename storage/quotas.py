@@ -5,7 +5,7 @@ from __future__ import annotations
 from rag.errors import InvalidRequest, UnsupportedFile
 from rag.settings import QuotaSettings
 from rag.types import FileRecord, IngestedPart
-from storage import catalog
+from storage import ingestion
 from storage.database import Cursor, first
 
 
@@ -42,21 +42,20 @@ class Quotas:
         if count >= limit:
             raise _full(f"You have {count} of {limit} vector stores. Delete one first.", None)
 
-    def room(self, cursor: Cursor, attachment: catalog.OpenAttachment) -> int | None:
+    def room(self, cursor: Cursor, attachment: ingestion.OpenAttachment) -> int | None:
         """Bytes of text that are left for this file; None for any number."""
         limit = self._limits.max_store_bytes
         if limit is None:
             return None
-        return catalog.room(cursor, attachment.owner, limit, beside=attachment.key)
+        return ingestion.room(cursor, attachment.owner, limit, beside=attachment.key)
 
-    def check_text(self, cursor: Cursor, attachment: catalog.OpenAttachment, part: IngestedPart) -> None:
+    def check_text(self, cursor: Cursor, attachment: ingestion.OpenAttachment, part: IngestedPart) -> None:
         """Raises UnsupportedFile where others have taken the room since the file was begun."""
         room = self.room(cursor, attachment)
         if room is None:
             return
-        (kept,) = first(cursor, "select usage_bytes from attachments where key = ?", [attachment.key]) or (0,)
-        size = sum(len(chunk.text.encode()) for chunk in part.chunks) + (0 if part.is_first else kept)
-        if size > room:
+        kept = 0 if part.is_first else attachment.usage_bytes
+        if kept + part.usage_bytes > room:
             raise UnsupportedFile("The quota for text in vector stores was used up while the file was ingested.")
 
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import regex
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rag.chunking import split
@@ -103,7 +103,7 @@ TEXTS = st.one_of(
 )
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(TEXTS, st.integers(1, 40), st.integers(0, 20))
 @example("。\u3099" * 9, 1, 0)
 @example("a" + "\u0301" * 500, 8, 4)
@@ -114,7 +114,7 @@ def test_any_text_is_cut_within_the_cap_without_loss_and_always_forward(text, si
     check(text, cut(text, size, min(overlap, size // 2), tokens), size, tokens)
 
 
-@settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=50)
 @given(TEXTS, st.sampled_from([(100, 50), (4096, 2048), (100, 0), (20, 10)]))
 @example(FAMILY * 90, (20, 10))
 @example("ก" * 3000, (100, 50))
@@ -125,7 +125,7 @@ def test_real_tokenizers_find_every_chunk_within_the_cap(tokenizer, text, sizes)
     check(text, cut(text, *sizes, tokenizer), cap, tokenizer)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(st.lists(st.tuples(TEXTS, st.integers(1, 9), st.sampled_from(["one", "two", None])), max_size=6))
 def test_sections_are_joined_without_loss_and_each_chunk_knows_where_it_stands(parts):
     sections = [Section(text, page=page, heading=heading) for page, (text, _, heading) in enumerate(parts, start=1)]

@@ -114,7 +114,7 @@ def test_a_text_is_the_same_in_every_encoding(mark, encoding):
     assert parse(mark + BEACON.encode(encoding), "fyr.txt", LIMITS) == [Section(BEACON)]
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(st.text(st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="\ufeff"), min_size=1))
 @pytest.mark.parametrize(("mark", "encoding"), list(UNICODE.values())[1:6], ids=list(UNICODE)[1:6])
 def test_a_byte_order_mark_settles_the_encoding_of_any_text(mark, encoding, text):
@@ -128,7 +128,7 @@ def test_a_byte_order_mark_settles_the_encoding_of_any_text(mark, encoding, text
 KINDS = "txt md html json csv rtf pdf docx pptx xlsx epub"
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(st.binary(max_size=400), st.sampled_from([f"a.{kind}" for kind in KINDS.split()]))
 def test_any_bytes_are_text_or_refused(data, filename):
     text, refused = outcome(data, filename)
@@ -283,7 +283,7 @@ def test_markdown_is_parted_at_its_headings_and_nothing_is_lost():
     assert "# no heading" in sections[1].text
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(st.text(st.sampled_from("#=-`~ \ta\nb"), min_size=1))
 def test_any_markdown_is_kept_to_the_letter(text):
     if text.strip():

@@ -5,7 +5,7 @@ import json
 from collections.abc import AsyncIterator
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rag.errors import InvalidRequest, UnsupportedFile
@@ -92,14 +92,12 @@ async def test_a_page_may_declare_its_own_encoding():
     await taken("a.xml", '<?xml version="1.0" encoding="iso-8859-1"?><p>å</p>'.encode("latin-1"))
 
 
-@settings(deadline=None)
 @given(st.text(), st.sampled_from(["utf-8", "utf-16", "utf-32"]), st.integers(1, 40))
 async def test_any_text_is_taken(text, encoding, step):
     if text:
         await taken("a.txt", (codecs.BOM_UTF8 if encoding == "utf-8" else b"") + text.encode(encoding), step)
 
 
-@settings(deadline=None)
 @given(st.binary(min_size=1))
 async def test_what_reading_would_take_as_unicode_is_taken_here_and_the_other_way_round(data):
     try:

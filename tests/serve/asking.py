@@ -7,9 +7,6 @@ import httpx
 from tests.collections import Question, Sample, holds
 from tests.serve.server import Server
 
-LONGEST = "office/handbook-chapter-13-trustees.docx"  # its overlaps would take another minute
-WITHOUT_OVERLAP = {"type": "static", "static": {"max_chunk_size_tokens": 800, "chunk_overlap_tokens": 0}}
-
 
 def ingest(server: Server, documents: list[Sample]) -> tuple[str, dict[str, str]]:
     """Upload and attach as one batch; the store and each file's final status."""
@@ -29,14 +26,7 @@ def ingest(server: Server, documents: list[Sample]) -> tuple[str, dict[str, str]
             continue
         assert upload.status_code == 200, upload.text
         uploaded[upload.json()["id"]] = sample.file
-    files = [
-        {
-            "file_id": file_id,
-            "attributes": {"path": path},
-            "chunking_strategy": WITHOUT_OVERLAP if path == LONGEST else None,
-        }
-        for file_id, path in uploaded.items()
-    ]
+    files = [{"file_id": file_id, "attributes": {"path": path}} for file_id, path in uploaded.items()]
     batch = client.vector_stores.file_batches.create(store.id, files=files)
     ended = client.vector_stores.file_batches.poll(batch.id, vector_store_id=store.id, poll_interval_ms=1000)
     assert ended.file_counts.total == len(files)

@@ -70,7 +70,7 @@ def running(folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], OpenAI]]:
 
 
 def states(client: OpenAI, batch: VectorStoreFileBatch) -> dict[str, str]:
-    """Each file's status, and that the counts of the batch and of the store say the same."""
+    """Each file's status; all of them are listed."""
     found = {
         file.id: file.status
         for file in client.vector_stores.file_batches.list_files(

@@ -39,7 +39,7 @@ def act(stores: LocalStores, action: tuple[str, str]) -> None:
 
 
 @given(script=st.lists(actions, min_size=10, max_size=40))
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 def test_counts_equal_a_recount_after_any_parallel_history(script: list[tuple[str, str]]) -> None:
     with TemporaryDirectory() as folder:
         stores = LocalStores(Path(folder), threads=1)

@@ -35,7 +35,7 @@ def test_rows_and_scores_equal_those_of_the_plain_index(
 
 
 @given(seed=st.integers(0, 2**32 - 1), limit=st.integers(1, 60), share=st.sampled_from([None, 0.1, 0.9]))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_among_equal_scores_the_first_rows_win(seed: int, limit: int, share: float | None) -> None:
     rng = np.random.default_rng(seed)
     distinct = units(rng, 4, 8).astype(np.float16)

@@ -38,7 +38,7 @@ def with_rows(generation: Generation, added: Rows) -> Generation:
     max_tail=st.sampled_from([1, 5, 1000]),
     limit=st.integers(1, 12),
 )
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_any_history_finds_what_the_plain_index_finds_over_the_rows_that_are_left(
     seed: int, steps: list[str], max_tail: int, limit: int
 ) -> None:

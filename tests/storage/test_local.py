@@ -108,7 +108,7 @@ def test_a_failed_write_leaves_nothing_behind_and_the_next_one_works(
         raise OSError("disk full")
 
     with monkeypatch.context() as patch:
-        patch.setattr("storage.catalog.count_part", broken)
+        patch.setattr("storage.ingestion.count_part", broken)
         with pytest.raises(OSError, match="disk full"):
             store.keep(job("file-1"), ingested(axis(0)))
     assert store.stats()["chunks"] == 0

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import duckdb
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rag.filters import Comparison, Compound, Filter, matches
@@ -59,7 +59,7 @@ def fill(cursor: duckdb.DuckDBPyConnection, files: list[dict[str, str | bool | i
 
 
 @given(files=attribute_maps, where=st.lists(filters, min_size=1, max_size=4))
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150)
 def test_sql_and_the_evaluator_agree(
     cursor: duckdb.DuckDBPyConnection, files: list[dict[str, str | bool | int | float]], where: list[Filter]
 ) -> None:

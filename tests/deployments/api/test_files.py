@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import httpx
 import openai
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from openai import AsyncOpenAI
 
@@ -167,7 +167,7 @@ async def test_a_broken_form_is_refused_and_leaves_nothing(
     assert list(world.blobs.folder.iterdir()) == []
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=200)
 @given(
     values=st.lists(st.tuples(st.booleans(), st.binary(max_size=60) | st.just(b"\r\n--frontie")), max_size=5),
     cuts=st.lists(st.integers(1, 40), min_size=1),

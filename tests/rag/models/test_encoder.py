@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rag.errors import ModelFailed, ModelUnavailable
@@ -82,7 +82,7 @@ def test_a_half_format_changes_vectors_by_little(packaged):
 
 
 @given(counts=st.lists(st.integers(0, 120), min_size=1, max_size=12), place=st.integers(0, 11))
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25)
 def test_a_vector_does_not_depend_on_its_neighbours(encoder, counts, place):
     batch = encoder.tokenize([" ".join(words(count, seed)) for seed, count in enumerate(counts)], Kind.PASSAGE)
     place %= len(batch)

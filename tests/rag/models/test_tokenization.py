@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
@@ -25,7 +25,7 @@ SPELLINGS = ["<s>", "</s>", "<pad>", "<unk>", "<mask>", "[CLS]", "[SEP]", "[PAD]
 CARD = ModelCard(32, query_prefix="find: ")
 
 texts = st.text(st.characters(codec="utf-8", exclude_categories=["Cc"], exclude_characters="<>"), max_size=60)
-relaxed = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+relaxed = settings(max_examples=60)
 
 
 @pytest.fixture(scope="module")

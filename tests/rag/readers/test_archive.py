@@ -6,7 +6,7 @@ import tracemalloc
 import zipfile
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rag.errors import UnsupportedFile
@@ -131,7 +131,7 @@ def test_the_strict_variant_is_refused_with_the_way_out(filename):
     assert "save it in the usual form" in refusal(packed(members), filename).message
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60)
 @given(st.sampled_from(sorted(SOUND)), st.data())
 def test_any_damage_gives_text_or_a_reason(filename, data):
     members = members_of(_sound(filename))

@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rag.readers.json_check import MAX_DEPTH, JsonCheck
@@ -22,7 +22,6 @@ def check(data: bytes, step: int = 1 << 20) -> None:
     looking.close()
 
 
-@settings(deadline=None)
 @given(VALUES, st.integers(1, 9), st.booleans())
 def test_any_value_passes_in_any_pieces_and_no_part_of_it_does(value, step, ascii_only):
     data = json.dumps(value, ensure_ascii=ascii_only).encode("utf-8", "surrogatepass")

@@ -43,7 +43,7 @@ def test_what_is_no_rtf_is_refused():
     assert "no text" in refusal(rb"{\rtf1\ansi }", "a.rtf").message
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(st.lists(st.sampled_from(SPELLINGS), max_size=40))
 def test_any_spelling_gives_text_or_a_reason(parts):
     with contextlib.suppress(UnsupportedFile):  # and nothing else
